@@ -1,0 +1,23 @@
+# gk_flags: what every C file of ours is compiled with.  No fast-math, no contraction and no -march=native:
+# the bits of every sum are part of the contract (ARCHITECTURE.md, "Determinism").
+add_library(gk_flags INTERFACE)
+target_compile_features(gk_flags INTERFACE c_std_11)
+set(CMAKE_C_EXTENSIONS OFF)
+target_compile_definitions(gk_flags INTERFACE _POSIX_C_SOURCE=200809L _DEFAULT_SOURCE
+    GK_VERSION="${PROJECT_VERSION}")
+target_compile_options(gk_flags INTERFACE
+    -Werror -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes
+    -Wvla -Wundef -Wswitch-enum -ffp-contract=off -fno-math-errno)
+target_include_directories(gk_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/generated)
+
+# Assertions stay on in every build type: CMake's default release flags would switch assert() off.
+string(REPLACE "-DNDEBUG" "" CMAKE_C_FLAGS_RELEASE "${CMAKE_C_FLAGS_RELEASE}")
+string(REPLACE "-DNDEBUG" "" CMAKE_C_FLAGS_RELWITHDEBINFO "${CMAKE_C_FLAGS_RELWITHDEBINFO}")
+string(REPLACE "-O3" "-O2" CMAKE_C_FLAGS_RELEASE "${CMAKE_C_FLAGS_RELEASE}")
+if(NOT CMAKE_BUILD_TYPE)
+    set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+if(GK_SANITIZE)
+    add_compile_options(-fsanitize=${GK_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    add_link_options(-fsanitize=${GK_SANITIZE})
+endif()

@@ -1,0 +1,316 @@
+/* The two backend tables: batch-level functions over whole vectors, so that every operator, model and optimizer is
+ * written once and runs on every backend.
+ *
+ * Contract of every slot that takes a queue: it may return before the work is done; the ticket says when it is
+ * (0: already done).  Arguments and everything they point to stay alive and untouched until then; results land in the
+ * structs the arguments name.  Work of one queue runs in order.  An error sticks to the queue: later slots do nothing
+ * and wait() returns it.  A queue is used by one thread at a time.
+ *
+ * What must agree bit for bit between all implementations: u, selected sets with ties, take, give, sums, optimizers,
+ * hashes, and stats (whose order of summation is specified).  See ARCHITECTURE.md, "Determinism". */
+#ifndef GK_COMMON_BACKEND_H
+#define GK_COMMON_BACKEND_H
+
+#include "common/err.h"
+#include "common/words.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct gk_queue; /* one stream of work with its scratch memory */
+
+struct gk_ticket {
+    uint64_t v; /* 0: done */
+};
+
+enum gk_memory { /* kinds of memory */
+    GK_MEMORY_DEVICE, /* where the arithmetic runs */
+    GK_MEMORY_PINNED, /* host memory that results and copies may land in */
+};
+
+/* Keys order floats by magnitude: key(x) = bits(x) & 0x7fffffff, compared unsigned.  Inf and NaN are the largest. */
+#define GK_KEY_MASK UINT32_C(0x7fffffff)
+#define GK_KEY_NONFINITE UINT32_C(0x7f800000)
+
+struct gk_range { /* [lo, hi), elements */
+    uint64_t lo, hi;
+};
+
+enum gk_value_encoding { /* wire numbers, frozen */
+    GK_VALUE_F32 = 1,
+    GK_VALUE_F16 = 2,
+    GK_VALUE_BF16 = 3,
+    GK_VALUE_Q8 = 4,
+    GK_VALUE_Q4 = 5,
+    GK_VALUE_Q2 = 6,
+};
+
+enum gk_nonfinite_policy { GK_NONFINITE_ABORT = 0, GK_NONFINITE_SKIP = 1, GK_NONFINITE_ZERO = 2 };
+
+/* Speed only, one per segment: the selected set does not depend on it. */
+struct gk_select_state {
+    float t;      /* magnitude of the last k-th entry; 0: cold */
+    uint64_t kp;  /* last k */
+    float margin; /* 0: not yet set, taken as 0.10 */
+};
+
+/* Sizes that the test build makes small, so that small vectors exercise the whole algorithm. */
+struct gk_select_tune {
+    uint32_t tile;          /* elements; a multiple of 32 */
+    uint32_t small_segment; /* segments up to this length, or with 4 k >= n, make every entry a candidate */
+    uint32_t partitions;    /* contiguous parts with a candidate buffer each; the result does not depend on it */
+    uint64_t cap;           /* candidates per partition; 0: 2k + n/100 + 2 tiles */
+};
+
+struct gk_select_report {
+    uint64_t n;              /* selected in all */
+    uint64_t bad;            /* non-finite entries of u */
+    uint64_t bad_first;      /* index of the first of them */
+    uint64_t appended;       /* candidates appended in the first pass, for tests and benchmarks */
+    uint32_t passes;         /* passes over memory: 1, or more after a guess that was too high */
+    uint32_t prunes;
+};
+
+/* u = g + e into dst, then the k[s] largest magnitudes of segment s, ties to the lower index, zeros never selected, in
+ * index order, all segments one after the other.  dst may be g, never e.  e may be NULL (all zeros).
+ * state NULL: `topk`, a full selection over all keys.  Otherwise one entry a segment, read and updated.
+ * Non-finite u: ABORT and SKIP select nothing (n = 0, bad > 0), and leave state and e untouched, dst undefined;
+ * ZERO sets dst to e there (0 if e is NULL) and goes on. */
+struct gk_select_args {
+    float *dst;
+    const float *g;
+    const float *e;
+    const struct gk_range *segments; /* ascending, disjoint */
+    const uint64_t *k;
+    uint32_t segments_count;
+    struct gk_select_state *state;
+    enum gk_nonfinite_policy policy;
+    const struct gk_select_tune *tune; /* NULL: defaults */
+    uint32_t *idx;                     /* out, room for `room` entries */
+    float *val;                        /* out: u at idx */
+    uint64_t room;                     /* at least the sum of min(k[s], length of s) */
+    struct gk_select_report *report;   /* out */
+};
+
+/* All entries of u with |u| >= t[s] in segment s, in index order.  n counts them all, even those above `room`.
+ * NaN compares as the largest.  t <= 0 takes the non-zeros. */
+struct gk_select_ge_args {
+    const float *u;
+    const struct gk_range *segments;
+    const float *t;
+    uint32_t segments_count;
+    uint32_t *idx;
+    float *val;
+    uint64_t room;
+    uint64_t *n; /* out, one per segment */
+};
+
+/* u over g (dst may be g): u = g + e without selection.  With m: m_out = beta m + g (fmaf), u = m_out + e, out of place
+ * (momentum correction, DGC).  clip > 0 scales g by clip / norm first when norm > clip. */
+struct gk_accumulate_args {
+    float *dst;
+    const float *g;
+    const float *e; /* may be NULL */
+    const float *m; /* may be NULL: no momentum correction */
+    float *m_out;
+    float beta;
+    float scale; /* g is multiplied by it first; 1: untouched */
+    uint64_t n;
+};
+
+enum { GK_STATS_THRESHOLDS_MAX = 8 };
+
+struct gk_stats {
+    uint64_t count;     /* |u| >= lo */
+    double sum;         /* of u, over those */
+    double sum_squares; /* of u */
+    double sum_abs;
+    uint32_t key_max;
+    uint64_t bad;       /* non-finite; they enter neither sums nor key_max */
+    uint64_t nonzeros;
+    uint64_t above[GK_STATS_THRESHOLDS_MAX]; /* |u| > t[i], strictly */
+};
+
+/* Moments per segment in double, in a specified order: tiles of 2048 from the segment's start, lane = i mod 32 within
+ * a tile, lanes joined by a fixed tree (lane l += lane l + 16, then 8, 4, 2, 1), tiles in order. */
+struct gk_stats_args {
+    const float *u;
+    const struct gk_range *segments;
+    const float *lo; /* per segment; NULL: 0, everything */
+    uint32_t segments_count;
+    const float *t; /* thresholds, common to all segments */
+    uint32_t t_count;
+    struct gk_stats *stats; /* out, one a segment */
+};
+
+/* Keys of every entry g + e at phase, phase + stride, ... */
+struct gk_sample_args {
+    const float *g;
+    const float *e; /* may be NULL */
+    uint64_t n, stride, phase;
+    uint32_t *keys; /* out */
+    uint64_t room;
+    uint64_t *count; /* out */
+};
+
+/* Gather, encode, keep what was not sent: val = encode(u[idx]); u[idx] -= decode(val) (exact); m[idx] = 0 if m. */
+struct gk_take_args {
+    float *u;
+    float *m; /* may be NULL */
+    const uint32_t *idx;
+    uint64_t n;
+    enum gk_value_encoding encoding; /* F32 for now */
+    void *val;                       /* out */
+};
+
+/* A returned slice: u[idx + base] += val. */
+struct gk_give_args {
+    float *u;
+    const uint32_t *idx; /* NULL: dense run of n from base */
+    uint64_t base;
+    const float *val;
+    uint64_t n;
+};
+
+struct gk_list { /* one chunk of a push, as it arrived */
+    const uint32_t *idx; /* strictly rising, relative to base; NULL: dense run of n values from base */
+    const float *val;
+    uint64_t n;
+    uint64_t base; /* relative to the start of the summed range */
+};
+
+struct gk_sum_report {
+    uint64_t n;  /* entries written */
+    bool dense;  /* val holds the whole range, idx was not written */
+    bool finite; /* false: the sum overflowed or a value was not finite */
+};
+
+/* Sum of the lists, each coordinate in the order of the lists, accumulators starting at +0: the union of the indices
+ * and its sums, in index order, zeros included.  Dense (val of `len`, +0 where nothing came) when any list is dense or
+ * the union holds at least half of the range. */
+struct gk_sum_args {
+    const struct gk_list *lists; /* ordered by rank, chunks of a rank in order */
+    uint32_t lists_count;
+    uint64_t len;  /* length of the range */
+    uint32_t *idx; /* out, room for len */
+    float *val;    /* out, room for len */
+    struct gk_sum_report *report;
+};
+
+enum gk_optimizer { /* wire numbers, frozen */
+    GK_OPTIMIZER_NONE = 1,
+    GK_OPTIMIZER_SGD = 2,
+    GK_OPTIMIZER_MOMENTUM = 3,
+    GK_OPTIMIZER_NESTEROV = 4,
+    GK_OPTIMIZER_ADAMW = 5,
+};
+
+struct gk_hyper { /* all travel and are logged as float bits; nobody recomputes them */
+    float lr;
+    float momentum; /* or beta1 */
+    float beta2;
+    float epsilon;
+    float bias1, bias2; /* AdamW: 1 - beta^t */
+    float weight_decay;
+};
+
+struct gk_update { /* one version's committed sums */
+    const uint32_t *idx; /* relative to the range; NULL: dense */
+    const float *val;    /* sums before division */
+    uint64_t n;
+    uint64_t samples; /* 0: advances the version, no optimizer step */
+    struct gk_hyper hyper;
+};
+
+/* Apply updates in order to p (and the moments m, v) of a range of `len` elements, tile by tile.
+ * Per element, in fp32 with explicit fmaf:  g = sum / (float)samples;  g = fmaf(wd, p, g) where decay covers it;
+ *   SGD:      p = fmaf(-lr, g, p)
+ *   MOMENTUM: m = fmaf(mu, m, g), +0 if |m| < 2^-100;  p = fmaf(-lr, m, p)
+ *   NESTEROV: m as above;  p = fmaf(-lr, fmaf(mu, m, g), p)
+ *   NONE:     p untouched.
+ * An index that was not pushed has sum +0: it still decays and coasts.  ADAMW returns GK_E_UNSUPPORTED for now. */
+struct gk_apply_args {
+    enum gk_optimizer optimizer;
+    float *p, *m, *v; /* m, v NULL where the optimizer has no such plane */
+    uint64_t len;
+    const struct gk_range *decay; /* relative ranges with weight decay, ascending, disjoint */
+    uint32_t decay_count;
+    const struct gk_update *updates;
+    uint32_t updates_count;
+};
+
+/* Sum of gk_hash_term(plane, index0 + i, bits(x[i])) mod 2^64. */
+struct gk_hash_args {
+    const float *x;
+    uint64_t n;
+    uint64_t index0;
+    uint32_t plane;
+    uint64_t *hash; /* out */
+};
+
+struct gk_caps {
+    const char *name;   /* "cpu reference", "cpu avx2", "cuda:0 ..." */
+    uint32_t tile;      /* default tile of select */
+    uint32_t planes_of_scratch;
+};
+
+struct gk_vector_ops {
+    /* Service. */
+    enum gk_err (*open)(struct gk_queue **ret_queue, struct gk_words *words);
+    void (*close)(struct gk_queue *queue); /* accepts NULL */
+    const struct gk_caps *(*caps)(const struct gk_queue *queue);
+    void *(*alloc)(struct gk_queue *queue, enum gk_memory kind, size_t bytes); /* zeroed, 64-byte aligned; NULL: none */
+    void (*free)(struct gk_queue *queue, enum gk_memory kind, void *memory);   /* accepts NULL */
+    struct gk_ticket (*copy)(struct gk_queue *queue, void *target, const void *source, size_t bytes);
+    enum gk_err (*wait)(struct gk_queue *queue, struct gk_ticket ticket); /* blocks; the queue's sticky error, cleared */
+    bool (*poll)(struct gk_queue *queue, struct gk_ticket ticket);        /* true: done */
+    /* Selection. */
+    struct gk_ticket (*accumulate)(struct gk_queue *queue, const struct gk_accumulate_args *args);
+    struct gk_ticket (*select)(struct gk_queue *queue, const struct gk_select_args *args);
+    struct gk_ticket (*select_ge)(struct gk_queue *queue, const struct gk_select_ge_args *args);
+    struct gk_ticket (*stats)(struct gk_queue *queue, const struct gk_stats_args *args);
+    struct gk_ticket (*sample)(struct gk_queue *queue, const struct gk_sample_args *args);
+    struct gk_ticket (*take)(struct gk_queue *queue, const struct gk_take_args *args);
+    struct gk_ticket (*give)(struct gk_queue *queue, const struct gk_give_args *args);
+    /* Server. */
+    struct gk_ticket (*sum)(struct gk_queue *queue, const struct gk_sum_args *args);
+    struct gk_ticket (*apply)(struct gk_queue *queue, const struct gk_apply_args *args);
+    struct gk_ticket (*hash)(struct gk_queue *queue, const struct gk_hash_args *args);
+};
+
+/* Plain C, written for clarity: what all others are compared with. */
+const struct gk_vector_ops *gk_vector_reference(void);
+
+/* AVX2 paths; NULL when this processor has none. */
+const struct gk_vector_ops *gk_vector_avx2(void);
+
+/* The best CPU table for this machine; GKPS_CPU=reference|avx2 overrides (words say when that cannot be). */
+enum gk_err gk_vector_cpu(const struct gk_vector_ops **ret_ops, struct gk_words *words);
+
+/* The layer table: matrices are row-major, float.  Slots are added with the layers that need them. */
+struct gk_gemm_args { /* c = a b + beta c;  a is m x k, b is k x n, c is m x n, transposed as told */
+    bool transpose_a, transpose_b;
+    uint64_t m, n, k;
+    const float *a, *b;
+    float *c;
+    float beta;
+};
+
+enum gk_activation { GK_ACTIVATION_NONE, GK_ACTIVATION_RELU };
+
+struct gk_layer_ops {
+    const char *(*fingerprint)(void); /* BLAS and core: gemm is identical only where this is */
+    void (*gemm)(const struct gk_gemm_args *args);
+    /* x[r][c] = activation(x[r][c] + bias[c]) */
+    void (*bias_forward)(float *x, const float *bias, uint64_t rows, uint64_t columns, enum gk_activation activation);
+    /* dx[r][c] = 0 where y[r][c] <= 0 (RELU), in place */
+    void (*activation_backward)(float *dx, const float *y, uint64_t count, enum gk_activation activation);
+    /* sums[c] = sum over r of x[r][c], rows in order */
+    void (*column_sums)(const float *x, uint64_t rows, uint64_t columns, float *sums);
+    /* logits become gradients of the summed cross-entropy (not divided by rows); loss and hits are added up */
+    void (*softmax_cross_entropy)(float *logits, const uint32_t *labels, uint64_t rows, uint64_t classes,
+                                  double *loss, uint64_t *hits);
+};
+
+#endif

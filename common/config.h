@@ -1,0 +1,70 @@
+/* One option table per program drives its flags, its GKPS_* variables, its YAML file, --help and --print-config.
+ *
+ * Precedence: flag, environment, further environment names (`env_also`, in order), file (--config FILE or GKPS_CONFIG), default.
+ * An unknown key, a value out of range or a choice that does not exist is an error that names key, place (flag,
+ * variable, file:line) and what is allowed.
+ * Flags: --name VALUE or --name=VALUE; booleans --name and --no-name.  GKPS_NAME with - as _.  File: `name: value`.
+ * Every program also has --help, --version, --config FILE and --print-config. */
+#ifndef GK_COMMON_CONFIG_H
+#define GK_COMMON_CONFIG_H
+
+#include "common/err.h"
+#include "common/words.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum gk_option_type {
+    GK_OPTION_STRING, /* const char *; owned by the config; NULL when default_text is NULL and nothing was given */
+    GK_OPTION_UINT,   /* uint64_t, within [min, max]; suffixes k, M, G (powers of 1024) only for GK_OPTION_BYTES */
+    GK_OPTION_BYTES,  /* uint64_t */
+    GK_OPTION_FLOAT,  /* double, within [min, max] */
+    GK_OPTION_BOOL,   /* bool */
+    GK_OPTION_CHOICE, /* uint32_t: position in `choices`, "a|b|c" */
+};
+
+struct gk_option {
+    const char *name; /* "log-format" */
+    enum gk_option_type type;
+    size_t offset;            /* of the value in the program's options struct */
+    const char *default_text; /* parsed like any other value; NULL: zero / NULL, shown as "unset" */
+    const char *choices;      /* CHOICE only */
+    double min, max;          /* UINT, BYTES, FLOAT; both 0: no bounds */
+    const char *argument;     /* "FILE", "N"; shown in --help; NULL for BOOL */
+    const char *help;         /* one sentence */
+    const char *env_also;     /* "RANK|SLURM_PROCID": further variables, after GKPS_NAME; may be NULL */
+    const char *group;        /* heading in --help; options of one group stand together */
+};
+
+struct gk_program {
+    const char *name;    /* "gkps-server", "gkps run" */
+    const char *summary; /* one or two sentences under the usage line */
+    const char *usage;   /* "[options]" */
+    const char *notes;   /* printed at the end of --help: examples, exit codes; may be NULL */
+    const struct gk_option *options;
+    size_t options_count;
+    size_t positional_max; /* arguments that are no flags; more are an error */
+};
+
+struct gk_config; /* owns the strings and remembers where each value came from */
+
+/* Parse into `values` (zeroed by this call, `values_bytes` large).  argv[0] is skipped.
+ * GK_E_HELP: --help, --version or --print-config was given and its text was written to stdout: exit 0.
+ * GK_E_CONFIG: `words` says what and where: exit 64 for a flag or a variable, 78 for the file (`ret_exit`).
+ * On success *ret_config is the caller's, to be freed last. */
+enum gk_err gk_config_load(const struct gk_program *program, int argc, char **argv, void *values, size_t values_bytes,
+                           struct gk_config **ret_config, int *ret_exit, struct gk_words *words);
+
+/* Where the value of `name` came from: "flag", "GKPS_RANK", "SLURM_PROCID", "job.yaml:3", "default". */
+const char *gk_config_source(const struct gk_config *config, const char *name);
+
+/* Positional arguments, at most positional_max. */
+size_t gk_config_positional(const struct gk_config *config, const char *const **ret_arguments);
+
+/* The value in force as text, as --print-config shows it; owned by the config.  Lets a launcher pass values on. */
+const char *gk_config_text(const struct gk_config *config, const char *name);
+
+void gk_config_free(struct gk_config *config);
+
+#endif

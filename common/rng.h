@@ -1,0 +1,35 @@
+/* Counter-based random numbers: a draw is a function of (seed, purpose, a, b, index), never of how many draws came
+ * before, so that a batch, a parameter or a fault is the same on every machine and after every restart (P3).
+ * Philox4x32-10 (Salmon, Moraes, Dror, Shaw, SC'11) from Random123. */
+#ifndef GK_COMMON_RNG_H
+#define GK_COMMON_RNG_H
+
+#include <stdint.h>
+
+enum gk_rng_purpose { /* frozen: changing a number changes every trained model */
+    GK_RNG_INIT = 1,    /* parameters: a = tensor */
+    GK_RNG_BATCH = 2,   /* permutation of the training set: a = epoch */
+    GK_RNG_RANDK = 3,   /* random selection: a = step, b = rank */
+    GK_RNG_IDENTITY = 4 /* nonces and sessions: a, b = who */
+};
+
+struct gk_rng {
+    uint64_t seed;
+    uint32_t purpose; /* enum gk_rng_purpose */
+    uint64_t a;
+    uint64_t b;
+};
+
+/* 32 uniform bits, number `index` of this stream.  a and b count up to 2^32 - 1 each.  Any thread. */
+uint32_t gk_rng_u32(const struct gk_rng *rng, uint64_t index);
+
+/* Uniform in [0, 1): the upper 24 bits of gk_rng_u32, exact in float. */
+float gk_rng_float(const struct gk_rng *rng, uint64_t index);
+
+/* Uniform in [0, bound), bound > 0: by multiplication of 64 bits; the bias is below bound / 2^64. */
+uint64_t gk_rng_below(const struct gk_rng *rng, uint64_t index, uint64_t bound);
+
+/* Fisher-Yates permutation of 0..count-1 into `ret`. */
+void gk_rng_permute(const struct gk_rng *rng, uint32_t *ret, uint32_t count);
+
+#endif

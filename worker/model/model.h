@@ -1,0 +1,46 @@
+/* Built-in models: written once over the layer table. */
+#ifndef GK_WORKER_MODEL_MODEL_H
+#define GK_WORKER_MODEL_MODEL_H
+
+#include "common/backend.h"
+#include "common/err.h"
+#include "common/words.h"
+#include "proto/spec.h"
+
+#include <stdint.h>
+
+struct gk_model;
+
+struct gk_model_setup {
+    const struct gk_layer_ops *layers;
+    uint32_t features, classes;
+    uint32_t batch_max; /* of gradient and evaluate calls */
+};
+
+/* "softmax" (features x classes, one layer) or "fnn3" (features-200-200-classes, ReLU; 199 210 parameters on MNIST).
+ * GK_E_NOTFOUND (words list the names), GK_E_NOMEM. */
+enum gk_err gk_model_new(const char *name, const struct gk_model_setup *setup, struct gk_model **ret_model,
+                         struct gk_words *words);
+void gk_model_free(struct gk_model *model);
+
+const char *gk_model_choices(void); /* "fnn3|softmax" */
+
+/* The table of tensors, in order, owned by the model; *ret_params = d. */
+const struct gk_tensor *gk_model_tensors(const struct gk_model *model, uint32_t *ret_count, uint64_t *ret_params);
+
+/* Initial parameters, a function of (model, seed): weights and biases uniform in +-1/sqrt(fan_in). */
+void gk_model_init(const struct gk_model *model, uint64_t seed, float *params);
+
+/* x: count x features.  grad (d floats) := the sum over the samples of the gradient of the cross-entropy (not the mean:
+ * the servers divide by the samples of all ranks).  *ret_loss: the sum of the losses; *ret_hits: right answers. */
+void gk_model_gradient(struct gk_model *model, const float *params, const float *x, const uint32_t *labels,
+                       uint32_t count, float *grad, double *ret_loss, uint64_t *ret_hits);
+
+/* The same without gradient. */
+void gk_model_evaluate(struct gk_model *model, const float *params, const float *x, const uint32_t *labels,
+                       uint32_t count, double *ret_loss, uint64_t *ret_hits);
+
+/* CPU layer table: OpenBLAS, one thread per call. */
+const struct gk_layer_ops *gk_layers_cpu(void);
+
+#endif
