@@ -34,6 +34,7 @@ enum {
     GK_HELD_PINGS = 3, /* a rank heard within so many pings is alive */
     GK_RETRY_US_MIN = 50 * 1000,
     GK_RETRY_US_MAX = 2 * 1000 * 1000,
+    GK_RETRY_BULK_US_MIN = 500 * 1000, /* for chunks: a copy of what is still on its way makes a slow network slower */
     GK_STALL_US = 5 * 1000 * 1000,        /* first stall line */
     GK_STALL_AGAIN_US = 10 * 1000 * 1000, /* and then every */
     GK_DEADLINE_S = 120,                  /* for peers at the start, and for a peer that went away */

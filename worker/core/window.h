@@ -1,0 +1,61 @@
+/* A bounded window of chunk requests to one shard: INIT, PUSH and PULL_DENSE all send their chunks through one.
+ *
+ * Chunks 0 .. next-1 have been sent; those not answered yet sit in the slots with the time of their next try.  A retry
+ * keeps its request id, so that the answer to any copy ends it, and an answer without a slot is a duplicate. */
+#ifndef GK_WORKER_CORE_WINDOW_H
+#define GK_WORKER_CORE_WINDOW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { GK_WINDOW_SLOTS = 8 };
+
+struct gk_window_slot {
+    bool active;
+    uint32_t chunk;
+    uint64_t req_id;
+    uint64_t retry_us;
+    uint64_t backoff_us;
+};
+
+struct gk_window {
+    uint32_t chunks; /* 0: not in use */
+    uint32_t next;   /* first chunk that was never sent */
+    uint32_t done;   /* chunks answered */
+    uint32_t limit;  /* slots that may be used */
+    struct gk_window_slot slots[GK_WINDOW_SLOTS];
+};
+
+/* Begin with `chunks` > 0 chunks and at most `limit` of them outstanding. */
+void gk_window_start(struct gk_window *window, uint32_t chunks, uint32_t limit);
+
+void gk_window_stop(struct gk_window *window);
+
+/* The next chunk to send now: a retry that is due, or a new one.  Takes a request id from *req_ids for a new one.
+ * False: nothing to send.  Call until false. */
+bool gk_window_send(struct gk_window *window, uint64_t now_us, uint64_t *req_ids, uint32_t *ret_chunk,
+                    uint64_t *ret_req_id, bool *ret_again);
+
+/* An answer: true, with the chunk, when it ends a request.  The others' retries move back: the shard is at work. */
+bool gk_window_answer(struct gk_window *window, uint64_t req_id, uint64_t now_us, uint32_t *ret_chunk);
+
+/* True when that request is outstanding. */
+bool gk_window_holds(const struct gk_window *window, uint64_t req_id);
+
+/* Everything outstanding is due now (the connection or the session is a new one). */
+void gk_window_resend(struct gk_window *window, uint64_t now_us);
+
+/* Earliest time at which gk_window_send() has something; UINT64_MAX: only after an answer. */
+uint64_t gk_window_due_us(const struct gk_window *window, uint64_t now_us);
+
+static inline bool gk_window_active(const struct gk_window *window)
+{
+    return window->chunks > 0 && window->done < window->chunks;
+}
+
+static inline bool gk_window_complete(const struct gk_window *window)
+{
+    return window->chunks > 0 && window->done == window->chunks;
+}
+
+#endif
