@@ -1,48 +1,84 @@
-/* Data sets: images in memory, split into training and test.  `digits` is built in (the UCI optical handwritten digits,
- * 1797 images of 8 x 8; docs/data.md has source and licence); `mnist:DIR` reads IDX files, gzip or not. */
+/* Data sets: images in memory, split into training and test.  `digits` is built in (the UCI optical
+ * handwritten digits, 1797 images of 8 x 8; docs/data.md has source and licence); `mnist:DIR` reads
+ * IDX files, gzip or not. */
 #ifndef GK_WORKER_DATA_DATA_H
 #define GK_WORKER_DATA_DATA_H
 
 #include "common/err.h"
 #include "common/words.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+enum {
+    GK_DATA_CLASSES = 10,        /* digits, in both sets */
+    GK_DATA_BYTES_MAX = 1 << 30, /* of one file, decompressed */
+};
+
 struct gk_dataset {
-    char name[256];
+    char name[256];         /* as it was opened; a longer one is cut here */
     char note[256];         /* how it was split, for the log; "" when there is nothing to say */
     uint32_t features;      /* per sample: 64, 784 */
     uint32_t rows, columns; /* of an image */
     uint32_t classes;
-    uint32_t train_count, test_count;
-    float *train; /* train_count x features, scaled to [0, 1] */
+    uint32_t train_count, test_count; /* at least 1 each */
+    float *train;                     /* train_count x features, scaled to [0, 1] */
     uint32_t *train_labels;
     float *test;
     uint32_t *test_labels;
 };
 
-/* GK_E_NOTFOUND (unknown name, missing file), GK_E_CORRUPT (wrong magic, truncated, trailing bytes, label out of range),
- * GK_E_LIMIT, GK_E_NOMEM; words name the file, what is wrong and what was expected. */
-enum gk_err gk_dataset_open(const char *name, struct gk_dataset **ret_dataset, struct gk_words *words);
+/* GK_E_NOTFOUND (unknown name, missing file), GK_E_CORRUPT (wrong magic, truncated, trailing bytes,
+ * label out of range), GK_E_LIMIT, GK_E_IO, GK_E_NOMEM; words name the file, what is wrong and what
+ * was expected. */
+enum gk_err gk_dataset_open(const char *name, struct gk_dataset **ret_dataset,
+                            struct gk_words *words);
 
-void gk_dataset_free(struct gk_dataset *dataset);
+void gk_dataset_free(struct gk_dataset *dataset); /* accepts NULL */
 
-/* The sample numbers of one batch, a function of (seed, step, rank) alone: each epoch is one Philox permutation of the
- * training set, dealt in global batches of workers * batch; rank r takes slice r.  `ret` has room for `batch`.
- * The samples that do not fill a global batch at an epoch's end are left out of that epoch.  When workers * batch is
- * larger than the set, it is dealt cyclically.  `scratch` has room for train_count. */
-void gk_dataset_batch(const struct gk_dataset *dataset, uint64_t seed, uint64_t step, uint32_t rank, uint32_t workers,
-                      uint32_t batch, uint32_t *scratch, uint32_t *ret);
+/* The sample numbers of one batch, a function of (seed, step, rank) alone: each epoch is one Philox
+ * permutation of the training set, dealt in global batches of workers * batch; rank r takes slice
+ * r.  `ret` has room for `batch`. The samples that do not fill a global batch at an epoch's end are
+ * left out of that epoch.  When workers * batch is larger than the set, each step is an epoch, and
+ * its permutation is dealt cyclically.  `scratch` has room for train_count. */
+void gk_dataset_batch(const struct gk_dataset *dataset, uint64_t seed, uint64_t step, uint32_t rank,
+                      uint32_t workers, uint32_t batch, uint32_t *scratch, uint32_t *ret);
+
+/* The samples of a batch into x (count x features) and labels (count). */
+void gk_dataset_gather(const struct gk_dataset *dataset, const uint32_t *samples, uint32_t count,
+                       float *x, uint32_t *labels);
+
+/* gk_dataset_batch for a whole run: keeps the permutation of the epoch that was asked for last,
+ * since drawing 60 000 numbers a step would cost as much as a small model.  Same answers, steps in
+ * any order.  One thread at a time. */
+struct gk_batcher {
+    const struct gk_dataset *dataset; /* borrowed */
+    uint64_t seed;
+    uint32_t rank, workers, batch;
+    bool drawn; /* `permutation` is that of `epoch` */
+    uint64_t epoch;
+    uint32_t *permutation;
+};
+
+/* GK_E_NOMEM.  Afterwards nothing is allocated. */
+enum gk_err gk_batcher_init(struct gk_batcher *batcher, const struct gk_dataset *dataset,
+                            uint64_t seed, uint32_t rank, uint32_t workers, uint32_t batch);
+void gk_batcher_fini(struct gk_batcher *batcher); /* accepts a zeroed one */
+
+/* The sample numbers of this step's batch; `ret` has room for `batch`. */
+void gk_batcher_at(struct gk_batcher *batcher, uint64_t step, uint32_t *ret);
 
 /* IDX as one array (described in docs/data.md), from memory: dimensions and bytes.
- * Only unsigned bytes (type 8), 1 to 3 dimensions.  `data` is inside `bytes`. */
+ * Only unsigned bytes (type 8), 1 to 3 dimensions, none of them 0.  `data` is inside `bytes`.
+ * GK_E_CORRUPT, GK_E_LIMIT (more than GK_DATA_BYTES_MAX). */
 struct gk_idx {
     uint32_t dims[3];
     uint32_t dims_count;
     const uint8_t *data;
     size_t count;
 };
-enum gk_err gk_idx_parse(const uint8_t *bytes, size_t bytes_count, struct gk_idx *ret_idx, struct gk_words *words);
+enum gk_err gk_idx_parse(const uint8_t *bytes, size_t bytes_count, struct gk_idx *ret_idx,
+                         struct gk_words *words);
 
 #endif

@@ -1,4 +1,7 @@
-/* Built-in models: written once over the layer table. */
+/* Built-in models: written once over the layer table.
+ *
+ * A linear layer i (from 1) has the tensors "fc<i>.weight", outputs x inputs row by row, as
+ * PyTorch's nn.Linear keeps it, and "fc<i>.bias", outputs, without weight decay. */
 #ifndef GK_WORKER_MODEL_MODEL_H
 #define GK_WORKER_MODEL_MODEL_H
 
@@ -17,30 +20,37 @@ struct gk_model_setup {
     uint32_t batch_max; /* of gradient and evaluate calls */
 };
 
-/* "softmax" (features x classes, one layer) or "fnn3" (features-200-200-classes, ReLU; 199 210 parameters on MNIST).
- * GK_E_NOTFOUND (words list the names), GK_E_NOMEM. */
-enum gk_err gk_model_new(const char *name, const struct gk_model_setup *setup, struct gk_model **ret_model,
-                         struct gk_words *words);
-void gk_model_free(struct gk_model *model);
+/* "softmax" (features x classes, one layer) or "fnn3" (features-200-200-classes, ReLU; 199 210
+ * parameters on MNIST). GK_E_NOTFOUND (words list the names), GK_E_INVALID (a size of the setup is
+ * 0), GK_E_LIMIT (too large), GK_E_NOMEM.  All memory is taken here. */
+enum gk_err gk_model_new(const char *name, const struct gk_model_setup *setup,
+                         struct gk_model **ret_model, struct gk_words *words);
+void gk_model_free(struct gk_model *model); /* accepts NULL */
 
 const char *gk_model_choices(void); /* "fnn3|softmax" */
 
 /* The table of tensors, in order, owned by the model; *ret_params = d. */
-const struct gk_tensor *gk_model_tensors(const struct gk_model *model, uint32_t *ret_count, uint64_t *ret_params);
+const struct gk_tensor *gk_model_tensors(const struct gk_model *model, uint32_t *ret_count,
+                                         uint64_t *ret_params);
 
-/* Initial parameters, a function of (model, seed): weights and biases uniform in +-1/sqrt(fan_in). */
+/* Initial parameters, a function of (model, seed): weights and biases uniform in +-1/sqrt(fan_in).
+ */
 void gk_model_init(const struct gk_model *model, uint64_t seed, float *params);
 
-/* x: count x features.  grad (d floats) := the sum over the samples of the gradient of the cross-entropy (not the mean:
- * the servers divide by the samples of all ranks).  *ret_loss: the sum of the losses; *ret_hits: right answers. */
-void gk_model_gradient(struct gk_model *model, const float *params, const float *x, const uint32_t *labels,
-                       uint32_t count, float *grad, double *ret_loss, uint64_t *ret_hits);
+/* x: count x features, 1 <= count <= batch_max.  grad (d floats) := the sum over the samples of the
+ * gradient of the cross-entropy (not the mean: the servers divide by the samples of all ranks).
+ * *ret_loss: the sum of the losses; *ret_hits: right answers.  One call at a time per model. */
+void gk_model_gradient(struct gk_model *model, const float *params, const float *x,
+                       const uint32_t *labels, uint32_t count, float *grad, double *ret_loss,
+                       uint64_t *ret_hits);
 
 /* The same without gradient. */
-void gk_model_evaluate(struct gk_model *model, const float *params, const float *x, const uint32_t *labels,
-                       uint32_t count, double *ret_loss, uint64_t *ret_hits);
+void gk_model_evaluate(struct gk_model *model, const float *params, const float *x,
+                       const uint32_t *labels, uint32_t count, double *ret_loss,
+                       uint64_t *ret_hits);
 
-/* CPU layer table: OpenBLAS, one thread per call. */
+/* CPU layer table: OpenBLAS, one thread per call.  Sets OpenBLAS to one thread for the whole
+ * process. */
 const struct gk_layer_ops *gk_layers_cpu(void);
 
 #endif
