@@ -1,8 +1,9 @@
 /* Selection operators: which entries of u = gradient + residual are pushed.
  *
- * An operator is plain control code over the vector table; it blocks, runs on the compute thread and keeps no residual:
- * the caller owns gradient and residual and swaps them.  A new operator is one file op_NAME.c with
- * `const struct gk_operator gk_op_NAME` (the build makes the list from the file names) and its test. */
+ * An operator is plain control code over the vector table; it blocks, runs on the compute thread
+ * and keeps no residual: the caller owns gradient and residual and swaps them.  A new operator is
+ * one file op_NAME.c with `const struct gk_operator gk_op_NAME` (the build makes the list from the
+ * file names) and its test. */
 #ifndef GK_WORKER_SELECT_SELECT_H
 #define GK_WORKER_SELECT_SELECT_H
 
@@ -17,27 +18,32 @@ struct gk_select_setup {
     const struct gk_vector_ops *ops;
     struct gk_queue *queue;
     uint64_t params_count;
-    const struct gk_range *segments; /* copied; one segment is the whole model */
+    const struct gk_range
+        *segments; /* copied; they tile [0, params_count); one segment is the whole model */
     uint32_t segments_count;
     uint64_t seed;
     uint32_t rank;
     enum gk_nonfinite_policy policy;
-    const struct gk_select_tune *tune; /* NULL: defaults */
+    const struct gk_select_tune *tune; /* copied; NULL: defaults */
 };
 
 struct gk_select_step {
     uint64_t step;
-    double density;  /* (0, 1] */
-    float *g;        /* in: gradient; out: the new residual (u without what was selected) */
-    const float *e;  /* residual; untouched, so that a crash or a refusal loses nothing */
+    double density; /* (0, 1] */
+    float *g; /* in: gradient; out: the new residual (u without what was selected); undefined after
+                 an error */
+    const float
+        *e; /* residual, NULL: zeros; untouched, so that a crash or a refusal loses nothing */
 };
 
 struct gk_selected {
-    const uint32_t *idx; /* NULL: dense, val holds all d values; owned by the selector until its next step */
+    const uint32_t
+        *idx; /* NULL: dense, val holds all d values; owned by the selector until its next step */
     const float *val;
     uint64_t n;
     uint64_t k;   /* what the density asked for */
-    uint64_t bad; /* non-finite entries; > 0 with policy ABORT: nothing was selected, GK_E_NONFINITE */
+    uint64_t bad; /* non-finite entries; > 0 with policy ABORT or SKIP: nothing was selected and g
+                   * is undefined; ABORT also returns GK_E_NONFINITE, with this struct filled in */
     uint64_t bad_first;
     uint32_t passes; /* over memory */
 };
@@ -47,23 +53,39 @@ struct gk_selector;
 struct gk_operator {
     const char *name;    /* "gaussk", as the user writes it */
     const char *summary; /* one line for --help and docs */
-    size_t state_bytes;  /* zeroed memory in selector->state */
-    bool unbounded;      /* may select more than k (thresholds without truncation): reserve d entries */
-    bool residual;       /* false: what was not selected is dropped */
-    /* Selects into the selector's buffers.  On success g holds u with the selected entries taken out. */
-    enum gk_err (*step)(struct gk_selector *selector, const struct gk_select_step *step, struct gk_selected *ret,
-                        struct gk_words *words);
+    size_t (*state_bytes)(
+        const struct gk_select_setup *setup); /* zeroed memory in selector->state; NULL: none */
+    bool whole;                               /* sends every entry: needs no index buffer */
+    bool unbounded; /* may select more than k (thresholds without truncation): reserve d entries */
+    bool residual;  /* false: what was not selected is dropped */
+    /* Selects into the selector's buffers.  On success g holds u with the selected entries taken
+     * out. */
+    enum gk_err (*step)(struct gk_selector *selector, const struct gk_select_step *step,
+                        struct gk_selected *ret, struct gk_words *words);
+};
+
+/* Where slots put what they report, and where non-finite entries are looked up: pinned memory of
+ * the selector. */
+struct gk_select_scratch {
+    struct gk_select_report report;
+    uint64_t count;
+    uint32_t *idx; /* room entries each */
+    float *val;
+    uint64_t room;
 };
 
 struct gk_selector { /* for operators; others treat it as opaque */
     struct gk_select_setup setup;
-    struct gk_range *segments;
-    uint64_t *k; /* per segment, of this step */
+    struct gk_select_tune tune; /* setup.tune points here, or is NULL */
+    struct gk_range *segments;  /* setup.segments points here */
+    uint64_t *k;                /* per segment, of this step */
+    double density_max;
     const struct gk_operator *op;
-    uint32_t *idx; /* room entries each */
+    uint32_t *idx; /* room entries each; NULL with op->whole */
     float *val;
     uint64_t room;
-    void *state;
+    void *state; /* pinned */
+    struct gk_select_scratch *scratch;
 };
 
 /* The operators of this build, in alphabetical order; *ret_count of them. */
@@ -72,16 +94,24 @@ const struct gk_operator *const *gk_operators(uint32_t *ret_count);
 /* "dense|gaussk|...": for option tables; static storage. */
 const char *gk_operator_choices(void);
 
-/* By name.  `density_max` bounds the buffers.  GK_E_NOTFOUND (words list the names), GK_E_NOMEM. */
-enum gk_err gk_selector_new(const char *name, double density_max, const struct gk_select_setup *setup,
-                            struct gk_selector **ret_selector, struct gk_words *words);
+/* By name.  `density_max` bounds the buffers.  GK_E_NOTFOUND (words list the names), GK_E_INVALID
+ * (density outside (0, 1], segments that do not tile the vector), GK_E_LIMIT (2^32 parameters or
+ * more), GK_E_NOMEM. */
+enum gk_err gk_selector_new(const char *name, double density_max,
+                            const struct gk_select_setup *setup, struct gk_selector **ret_selector,
+                            struct gk_words *words);
 
-/* Entries asked for in a segment of n: max(1, floor(density n)), n when density >= 1, 0 when n = 0. */
+/* Entries asked for in a segment of n: max(1, floor(density n)), n when density >= 1, 0 when n = 0.
+ */
 uint64_t gk_select_k(double density, uint64_t n);
 
-enum gk_err gk_selector_step(struct gk_selector *selector, const struct gk_select_step *step, struct gk_selected *ret,
-                             struct gk_words *words);
+/* One step: blocks until g holds the new residual.  What *ret points to lives until the next step.
+ * GK_E_INVALID, GK_E_LIMIT (density above density_max), GK_E_NONFINITE (words name step and index),
+ * and what the table reports. */
+enum gk_err gk_selector_step(struct gk_selector *selector, const struct gk_select_step *step,
+                             struct gk_selected *ret, struct gk_words *words);
 
+/* Accepts NULL. */
 void gk_selector_free(struct gk_selector *selector);
 
 #endif

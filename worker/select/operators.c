@@ -1,0 +1,169 @@
+#include "worker/select/operators.h"
+
+#include "common/bits.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+enum gk_err gk_operator_wait(const struct gk_selector *selector, const struct gk_select_step *step,
+                             const char *what, struct gk_ticket ticket, struct gk_words *words)
+{
+    enum gk_err err = selector->setup.ops->wait(selector->setup.queue, ticket);
+    if (err != GK_OK)
+        gk_words_set(words, "step %" PRIu64 ": %s: %s", step->step, what, gk_err_text(err));
+    return err;
+}
+
+enum gk_err gk_operator_add(struct gk_selector *selector, const struct gk_select_step *step,
+                            struct gk_selected *ret, struct gk_words *words)
+{
+    const struct gk_select_setup *setup = &selector->setup;
+    const struct gk_accumulate_args args = {
+        .dst = step->g, .g = step->g, .e = step->e, .scale = 1, .n = setup->params_count};
+
+    ret->passes++;
+    return gk_operator_wait(selector, step, "adding the residual",
+                            setup->ops->accumulate(setup->queue, &args), words);
+}
+
+enum gk_err gk_operator_refuse(const struct gk_selector *selector,
+                               const struct gk_select_step *step, const struct gk_selected *ret,
+                               struct gk_words *words)
+{
+    if (selector->setup.policy == GK_NONFINITE_SKIP)
+        return GK_OK;
+    gk_words_set(words,
+                 "step %" PRIu64 ": gradient + residual is not finite at parameter %" PRIu64
+                 " (%" PRIu64 " such in all); nothing was pushed and the residual is as it was",
+                 step->step, ret->bad_first, ret->bad);
+    return GK_E_NONFINITE;
+}
+
+/* Non-finite entries of [range): their number, and the first scratch->room of their indices.
+ * Infinity as a threshold finds them all, because the slot counts NaN as the largest. */
+static enum gk_err find_bad(struct gk_selector *selector, const struct gk_select_step *step,
+                            struct gk_range range, struct gk_words *words)
+{
+    const struct gk_select_setup *setup = &selector->setup;
+    struct gk_select_scratch *scratch = selector->scratch;
+    const float threshold = INFINITY;
+    const struct gk_select_ge_args args = {.u = step->g,
+                                           .segments = &range,
+                                           .t = &threshold,
+                                           .segments_count = 1,
+                                           .idx = scratch->idx,
+                                           .val = scratch->val,
+                                           .room = scratch->room,
+                                           .n = &scratch->count};
+
+    return gk_operator_wait(selector, step, "looking for non-finite entries",
+                            setup->ops->select_ge(setup->queue, &args), words);
+}
+
+/* u := e at the non-finite entries of one range of at most scratch->room elements. */
+static enum gk_err restore_range(struct gk_selector *selector, const struct gk_select_step *step,
+                                 struct gk_range range, struct gk_words *words)
+{
+    const struct gk_select_setup *setup = &selector->setup;
+    struct gk_select_scratch *scratch = selector->scratch;
+    enum gk_err err = find_bad(selector, step, range, words);
+    if (err != GK_OK || scratch->count == 0)
+        return err;
+
+    struct gk_ticket ticket = {0};
+    memset(scratch->val, 0,
+           scratch->count * sizeof(float)); /* stands in for a residual that is NULL */
+    for (uint64_t i = 0; i < scratch->count;) {
+        const uint32_t at = scratch->idx[i];
+        uint64_t run = 1;
+        while (i + run < scratch->count && scratch->idx[i + run] == at + run)
+            run++;
+        const float *source = step->e != NULL ? step->e + at : scratch->val;
+        ticket = setup->ops->copy(setup->queue, step->g + at, source, run * sizeof(float));
+        i += run;
+    }
+    return gk_operator_wait(selector, step, "zeroing non-finite entries", ticket, words);
+}
+
+enum gk_err gk_operator_screen(struct gk_selector *selector, const struct gk_select_step *step,
+                               struct gk_selected *ret, bool *ret_go, struct gk_words *words)
+{
+    struct gk_select_scratch *scratch = selector->scratch;
+    const uint64_t d = selector->setup.params_count;
+    enum gk_err err = find_bad(selector, step, (struct gk_range){0, d}, words);
+    if (err != GK_OK)
+        return err;
+    ret->passes++;
+    ret->bad = scratch->count;
+    ret->bad_first = scratch->count > 0 ? scratch->idx[0] : 0;
+    *ret_go = true;
+    if (ret->bad == 0)
+        return GK_OK;
+    if (selector->setup.policy != GK_NONFINITE_ZERO) {
+        *ret_go = false;
+        return gk_operator_refuse(selector, step, ret, words);
+    }
+    for (uint64_t lo = 0; lo < d && err == GK_OK; lo += scratch->room) {
+        const struct gk_range range = {lo, gk_min_u64(lo + scratch->room, d)};
+        err = restore_range(selector, step, range, words);
+    }
+    return err;
+}
+
+enum gk_err gk_operator_take(struct gk_selector *selector, const struct gk_select_step *step,
+                             uint64_t n, struct gk_selected *ret, struct gk_words *words)
+{
+    const struct gk_select_setup *setup = &selector->setup;
+    const struct gk_take_args args = {
+        .u = step->g, .idx = selector->idx, .n = n, .encoding = GK_VALUE_F32, .val = selector->val};
+
+    ret->n = n;
+    ret->idx = selector->idx;
+    ret->val = selector->val;
+    return gk_operator_wait(selector, step, "taking the selected entries",
+                            setup->ops->take(setup->queue, &args), words);
+}
+
+enum gk_err gk_operator_clear(struct gk_selector *selector, const struct gk_select_step *step,
+                              struct gk_words *words)
+{
+    const struct gk_select_setup *setup = &selector->setup;
+    const struct gk_accumulate_args args = {
+        .dst = step->g, .g = step->g, .scale = 0, .n = setup->params_count};
+
+    return gk_operator_wait(selector, step, "clearing the residual",
+                            setup->ops->accumulate(setup->queue, &args), words);
+}
+
+enum gk_err gk_operator_exact(struct gk_selector *selector, const struct gk_select_step *step,
+                              struct gk_select_state *state, struct gk_selected *ret,
+                              struct gk_words *words)
+{
+    const struct gk_select_setup *setup = &selector->setup;
+    struct gk_select_report *report = &selector->scratch->report;
+    const struct gk_select_args args = {.dst = step->g,
+                                        .g = step->g,
+                                        .e = step->e,
+                                        .segments = selector->segments,
+                                        .k = selector->k,
+                                        .segments_count = setup->segments_count,
+                                        .state = state,
+                                        .policy = setup->policy,
+                                        .tune = setup->tune,
+                                        .idx = selector->idx,
+                                        .val = selector->val,
+                                        .room = selector->room,
+                                        .report = report};
+
+    enum gk_err err = gk_operator_wait(selector, step, "selecting",
+                                       setup->ops->select(setup->queue, &args), words);
+    if (err != GK_OK)
+        return err;
+    ret->bad = report->bad;
+    ret->bad_first = report->bad_first;
+    ret->passes = report->passes;
+    if (report->bad > 0 && setup->policy != GK_NONFINITE_ZERO)
+        return gk_operator_refuse(selector, step, ret, words);
+    return gk_operator_take(selector, step, report->n, ret, words);
+}
