@@ -1,7 +1,8 @@
 # gk_flags: what every C file of ours is compiled with.  No fast-math, no contraction and no -march=native:
 # the bits of every sum are part of the contract (ARCHITECTURE.md, "Determinism").
 add_library(gk_flags INTERFACE)
-target_compile_features(gk_flags INTERFACE c_std_11)
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_STANDARD_REQUIRED ON)
 set(CMAKE_C_EXTENSIONS OFF)
 target_compile_definitions(gk_flags INTERFACE _POSIX_C_SOURCE=200809L _DEFAULT_SOURCE
     GK_VERSION="${PROJECT_VERSION}")
