@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 struct gk_buf {
-    uint8_t *data; /* aligned to 16 bytes */
+    uint8_t *data; /* aligned to 16 bytes; in a received part to 8 */
     size_t size;
     atomic_uint refs;
     void (*release)(struct gk_buf *buf); /* at the last unref, on the thread of that unref */

@@ -29,7 +29,8 @@ enum gk_zsock_event {
 
 struct gk_zsock_callbacks {
     /* One whole message; `route` tells the peer of a ROUTER (0 for a DEALER).  Parts are borrowed: take a reference to
-     * keep one.  Data of each part is aligned to 16 bytes. */
+     * keep one.  Data of each part is aligned to 8 bytes, which is
+     * what ZeroMQ gives (16 would mean a copy of every large part). */
     void (*message)(void *context, uint64_t route, struct gk_buf *const *parts, uint32_t parts_count);
     void (*event)(void *context, enum gk_zsock_event event); /* may be NULL */
     /* A message to that route could not be sent because the peer is gone (ROUTER); its outbox was dropped. */
@@ -43,7 +44,7 @@ struct gk_zsock_callbacks {
 struct gk_zsock_stats {
     uint64_t messages_in, messages_out, bytes_in, bytes_out;
     uint64_t dropped_out;   /* outbox full or peer gone */
-    uint64_t dropped_in;    /* too many parts */
+    uint64_t dropped_in;    /* too many parts, or a routing id of the peer's own choosing */
     uint64_t rejected;      /* connections that ended in their handshake */
     uint64_t missed_wakes;  /* must stay 0 */
     uint64_t blocked;       /* sends that had to wait for room */
@@ -60,7 +61,7 @@ enum gk_err gk_zsock_open(struct uv_loop_s *loop, void *zmq, enum gk_zsock_type 
 const char *gk_zsock_address(const struct gk_zsock *zsock);
 
 /* Queue one message; takes a reference to each part.  Sent before the loop blocks next.  GK_E_LIMIT: the peer's outbox is
- * full, the message is dropped and counted (every request of the protocol is retried). */
+ * full, the message is dropped and counted (every request of the protocol is retried).  GK_E_CLOSED: after close or error. */
 enum gk_err gk_zsock_send(struct gk_zsock *zsock, uint64_t route, struct gk_buf *const *parts, uint32_t parts_count);
 
 const struct gk_zsock_stats *gk_zsock_stats(const struct gk_zsock *zsock);

@@ -1,0 +1,129 @@
+/* Inside the ZeroMQ socket module: what its files share.  zsock.c runs the recipe under libuv,
+ * zsock_socket.c makes and configures the sockets, zsock_outbox.c queues and sends, zsock_inbox.c
+ * receives, zsock_monitor.c hears connections come and go. */
+#ifndef GK_COMMON_NET_ZSOCK_INTERNAL_H
+#define GK_COMMON_NET_ZSOCK_INTERNAL_H
+
+#include "common/net/zsock.h"
+
+#include <stddef.h>
+#include <uv.h>
+
+enum {
+    ZSOCK_ADDRESS_BYTES = 320,  /* "tcp://" + a name of 253 + port */
+    ZSOCK_HWM = 64,             /* messages per pipe inside ZeroMQ, each way */
+    ZSOCK_COPY_OUT_BYTES = 512, /* parts up to this size are copied when sent */
+    ZSOCK_COPY_IN_BYTES =
+        8192, /* smaller received parts share one buffer inside ZeroMQ, unaligned: copied */
+    ZSOCK_OUTBOXES_MAX = 4096, /* peers with messages waiting at one time */
+    ZSOCK_BUCKETS = 1024,      /* of the table of outboxes; a power of two */
+    ZSOCK_HANDLES_MAX = 7,     /* uv handles of one socket */
+    ZSOCK_WATCHDOG_MS = 1000,
+    ZSOCK_RETRY_MS_MIN = 1,
+    ZSOCK_RETRY_MS_MAX = 100,
+    ZSOCK_MISSED_US = 100 * 1000, /* a block this long beside a readable socket is a missed wake */
+};
+
+struct zsock_message { /* one message in an outbox; holds a reference to each part */
+    struct zsock_message *next;
+    bool counted; /* it found no room before, in stats.blocked */
+    uint32_t parts_count;
+    struct gk_buf *parts[GK_PARTS_MAX];
+};
+
+struct zsock_outbox { /* what waits for one peer; exists only while something does */
+    struct zsock_outbox *bucket_next;
+    struct zsock_outbox *prev, *next; /* ring of all outboxes */
+    uint64_t route;
+    uint32_t count;
+    struct zsock_message *first, *last;
+};
+
+struct gk_zsock {
+    uv_loop_t *loop;
+    void *zmq;     /* context */
+    void *socket;  /* NULL once closed */
+    void *monitor; /* our end of the monitor pair */
+    enum gk_zsock_type type;
+    struct gk_zsock_callbacks callbacks;
+    void *context;
+    struct gk_zsock_stats stats;
+    char address[ZSOCK_ADDRESS_BYTES];
+
+    uv_prepare_t prepare;
+    uv_check_t check;
+    uv_idle_t idle;
+    uv_poll_t poll;
+    uv_poll_t monitor_poll;
+    uv_timer_t watchdog;
+    uv_timer_t retry;
+    uint32_t handles; /* initialised and not yet closed */
+
+    int linger_ms;
+    bool closing;
+    bool failed;       /* `error` was called; the socket is not touched any more */
+    bool woken;        /* the poll callback ran in this turn */
+    bool monitor_due;  /* the monitor may have events */
+    bool slept;        /* prepare saw nothing to read, so that the loop could block */
+    bool skipping;     /* the rest of a message with too many parts is still to be drained */
+    bool fresh;        /* messages were queued since the last flush */
+    bool up;           /* DEALER: connected */
+    uint64_t slept_ns; /* when prepare ended */
+    uint64_t retry_ms; /* current backoff while an outbox is blocked */
+
+    struct zsock_outbox *ring; /* where the next flush starts */
+    uint32_t outboxes_count;
+    uint64_t pending;
+    struct zsock_outbox *buckets[ZSOCK_BUCKETS];
+};
+
+enum zsock_flush {                      /* what a flush left behind */
+                   ZSOCK_FLUSH_DONE,    /* nothing */
+                   ZSOCK_FLUSH_BLOCKED, /* messages for peers without room */
+                   ZSOCK_FLUSH_MORE,    /* the time was up */
+};
+
+/* True when the socket may still be used; callbacks of the owner may have closed it. */
+static inline bool gk_zsock_usable(const struct gk_zsock *zsock)
+{
+    return !zsock->closing && !zsock->failed;
+}
+
+/* Report an errno of ZeroMQ to the owner, once; the socket is not used any more.  `doing`:
+ * "receiving". */
+void gk_zsock_fail(struct gk_zsock *zsock, const char *doing, int error);
+
+/* zsock_socket.c: make socket and monitor pair, set the options, bind or connect, fill `address`.
+ * Undoes itself. */
+enum gk_err gk_zsock_socket_open(struct gk_zsock *zsock, const char *address,
+                                 struct gk_words *words);
+
+/* The descriptor to poll; -1 on failure. */
+int gk_zsock_socket_fd(void *socket);
+
+/* Close both sockets, the monitor first. */
+void gk_zsock_socket_close(struct gk_zsock *zsock, int linger_ms);
+
+/* "tcp://host:port" with a port of 1..65535, or "*" or 0 when `bind`. */
+enum gk_err gk_zsock_address_check(const char *address, bool bind, struct gk_words *words);
+
+/* zsock_outbox.c: see gk_zsock_send. */
+enum gk_err gk_zsock_outbox_put(struct gk_zsock *zsock, uint64_t route, struct gk_buf *const *parts,
+                                uint32_t parts_count);
+
+/* Hand to ZeroMQ what it takes now.  May call `gone` and `error`. */
+enum zsock_flush gk_zsock_outbox_flush(struct gk_zsock *zsock);
+
+/* Drop everything, without callbacks. */
+void gk_zsock_outbox_clear(struct gk_zsock *zsock);
+
+/* zsock_inbox.c: receive and deliver up to the budget of one turn. */
+void gk_zsock_inbox_receive(struct gk_zsock *zsock);
+
+/* zsock_monitor.c: read the events that are there and tell the owner.  True: there may be more. */
+bool gk_zsock_monitor_read(struct gk_zsock *zsock);
+
+/* The ZMQ events of the monitor that this module understands. */
+int gk_zsock_monitor_mask(enum gk_zsock_type type);
+
+#endif
