@@ -1,0 +1,55 @@
+/* The CPU tables, and which of them runs here. */
+#include "common/cpu/queue.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SHARED_SLOTS                                                                               \
+    .close = gk_cpu_close, .caps = gk_cpu_caps, .alloc = gk_cpu_alloc, .free = gk_cpu_free,        \
+    .copy = gk_cpu_copy, .wait = gk_cpu_wait, .poll = gk_cpu_poll,                                 \
+    .accumulate = gk_cpu_accumulate, .select = gk_cpu_select, .select_ge = gk_cpu_select_ge,       \
+    .stats = gk_cpu_stats, .sample = gk_cpu_sample, .take = gk_cpu_take, .give = gk_cpu_give,      \
+    .sum = gk_cpu_sum, .apply = gk_cpu_apply, .hash = gk_cpu_hash
+
+static enum gk_err open_reference(struct gk_queue **ret_queue, struct gk_words *words)
+{
+    return gk_cpu_queue_open(&gk_cpu_loops_reference, ret_queue, words);
+}
+
+static const struct gk_vector_ops reference = {.open = open_reference, SHARED_SLOTS};
+
+const struct gk_vector_ops *gk_vector_reference(void)
+{
+    return &reference;
+}
+
+const struct gk_vector_ops *gk_vector_avx2(void)
+{
+    return NULL;
+}
+
+enum gk_err gk_vector_cpu(const struct gk_vector_ops **ret_ops, struct gk_words *words)
+{
+    const struct gk_vector_ops *fast = gk_vector_avx2();
+    const char *wish = getenv("GKPS_CPU");
+
+    if (!wish || wish[0] == '\0') {
+        *ret_ops = fast ? fast : &reference;
+        return GK_OK;
+    }
+    if (strcmp(wish, "reference") == 0) {
+        *ret_ops = &reference;
+        return GK_OK;
+    }
+    if (strcmp(wish, "avx2") != 0) {
+        gk_words_set(words, "GKPS_CPU is '%s'; it may be 'reference' or 'avx2'", wish);
+        return GK_E_CONFIG;
+    }
+    if (!fast) {
+        gk_words_set(words, "GKPS_CPU asks for avx2, but this processor lacks AVX2, FMA or F16C; "
+                            "unset it, or set it to 'reference'");
+        return GK_E_UNSUPPORTED;
+    }
+    *ret_ops = fast;
+    return GK_OK;
+}
