@@ -41,6 +41,22 @@ void gk_push_free(struct gk_push *push)
     free(push);
 }
 
+static uint64_t lower_bound(const uint32_t *idx, uint64_t n, uint64_t value)
+{
+    uint64_t first = 0, last = n;
+
+    while (first < last) {
+        uint64_t middle = first + (last - first) / 2;
+
+        if (idx[middle] < value) {
+            first = middle + 1;
+        } else {
+            last = middle;
+        }
+    }
+    return first;
+}
+
 static enum gk_err dense_chunk(const struct slice_source *source, struct gk_push_chunk *chunk)
 {
     uint64_t n = chunk->hi - chunk->lo;
@@ -58,10 +74,9 @@ static enum gk_err dense_chunk(const struct slice_source *source, struct gk_push
         memcpy(out, source->val + (chunk->lo - source->lo), n * sizeof(float));
         return GK_OK;
     }
-    for (uint64_t i = 0; i < source->n; i++) {
-        if (source->idx[i] >= chunk->lo && source->idx[i] < chunk->hi) {
-            out[source->idx[i] - chunk->lo] = source->val[i];
-        }
+    for (uint64_t i = lower_bound(source->idx, source->n, chunk->lo);
+         i < source->n && source->idx[i] < chunk->hi; i++) {
+        out[source->idx[i] - chunk->lo] = source->val[i];
     }
     return GK_OK;
 }
@@ -89,7 +104,8 @@ static enum gk_err encode_dense(const struct slice_source *source, struct gk_pus
     return GK_OK;
 }
 
-static enum gk_err sparse_chunk(const struct slice_source *source, uint64_t first, struct gk_push_chunk *chunk)
+static enum gk_err sparse_chunk(const struct slice_source *source, uint64_t first,
+                                struct gk_push_chunk *chunk)
 {
     uint32_t *idx;
 
@@ -126,7 +142,8 @@ static enum gk_err encode_sparse(const struct slice_source *source, struct gk_pu
         uint64_t first = c * source->chunk_floats;
         enum gk_err err;
 
-        /* A chunk's range ends where the next one's first index is, so that the chunks tile the shard. */
+        /* A chunk's range ends where the next one's first index is, so that the chunks tile the
+         * shard. */
         chunk->count = gk_min_u64(source->chunk_floats, source->n - first);
         chunk->lo = c == 0 ? source->lo : source->idx[first];
         chunk->hi = c + 1 == chunks ? source->hi : source->idx[first + source->chunk_floats];
@@ -158,27 +175,13 @@ static void seal_slice(const struct gk_push_source *source, struct gk_push_slice
     slice->id = hash ? hash : 1; /* 0 means "no push" in HELLO */
 }
 
-static uint64_t lower_bound(const uint32_t *idx, uint64_t n, uint64_t value)
+static enum gk_err encode_slice(const struct gk_push_source *source, uint32_t shard,
+                                struct gk_push_slice *slice)
 {
-    uint64_t first = 0, last = n;
-
-    while (first < last) {
-        uint64_t middle = first + (last - first) / 2;
-
-        if (idx[middle] < value) {
-            first = middle + 1;
-        } else {
-            last = middle;
-        }
-    }
-    return first;
-}
-
-static enum gk_err encode_slice(const struct gk_push_source *source, uint32_t shard, struct gk_push_slice *slice)
-{
-    struct slice_source part = {.lo = gk_partition_lo(source->params_count, source->servers, shard),
-                                .hi = gk_partition_lo(source->params_count, source->servers, shard + 1),
-                                .chunk_floats = source->chunk_floats};
+    struct slice_source part = {
+        .lo = gk_partition_lo(source->params_count, source->servers, shard),
+        .hi = gk_partition_lo(source->params_count, source->servers, shard + 1),
+        .chunk_floats = source->chunk_floats};
     enum gk_err err;
 
     if (source->idx) {
@@ -202,7 +205,8 @@ static enum gk_err encode_slice(const struct gk_push_source *source, uint32_t sh
     return err;
 }
 
-enum gk_err gk_push_encode(const struct gk_push_source *source, struct gk_push **ret_push, struct gk_words *words)
+enum gk_err gk_push_encode(const struct gk_push_source *source, struct gk_push **ret_push,
+                           struct gk_words *words)
 {
     struct gk_push *push = calloc(1, sizeof(*push));
     enum gk_err err = GK_E_NOMEM;

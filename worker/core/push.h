@@ -1,7 +1,8 @@
 /* One step's push, encoded: a slice per shard, cut into chunks that tile the shard's range.
  *
- * Made by the compute action, owned by the core's ring until every shard's verdict is durable; chunk frames are
- * referenced by messages in flight, so that a push may be freed while ZeroMQ still holds the last copy. */
+ * Made by the compute action, owned by the core's ring until every shard's verdict is durable;
+ * chunk frames are referenced by messages in flight, so that a push may be freed while ZeroMQ still
+ * holds the last copy. */
 #ifndef GK_WORKER_CORE_PUSH_H
 #define GK_WORKER_CORE_PUSH_H
 
@@ -44,9 +45,11 @@ struct gk_push_source {
     uint32_t chunk_floats; /* entries per chunk; GK_CHUNK_FLOATS outside tests */
 };
 
-/* Encode.  A slice whose indices would cost more than its values (8 n >= 4 (hi - lo)) is sent DENSE, zeros where
- * nothing was selected.  The push id is the XXH3-64 of step, rank, samples and all chunks.  GK_E_NOMEM.  Any thread. */
-enum gk_err gk_push_encode(const struct gk_push_source *source, struct gk_push **ret_push, struct gk_words *words);
+/* Encode.  A slice whose indices would cost more than its values (8 n >= 4 (hi - lo)) is sent
+ * DENSE, zeros where nothing was selected.  The push id is the XXH3-64 of step, rank, samples and
+ * all chunks.  GK_E_NOMEM.  Any thread. */
+enum gk_err gk_push_encode(const struct gk_push_source *source, struct gk_push **ret_push,
+                           struct gk_words *words);
 
 /* Accepts NULL.  Any thread. */
 void gk_push_free(struct gk_push *push);

@@ -29,8 +29,8 @@ static struct gk_window_slot *free_slot(struct gk_window *window)
     return NULL;
 }
 
-bool gk_window_send(struct gk_window *window, uint64_t now_us, uint64_t *req_ids, uint32_t *ret_chunk,
-                    uint64_t *ret_req_id, bool *ret_again)
+bool gk_window_send(struct gk_window *window, uint64_t now_us, uint64_t *req_ids,
+                    uint32_t *ret_chunk, uint64_t *ret_req_id, bool *ret_again)
 {
     struct gk_window_slot *slot;
 
@@ -63,7 +63,8 @@ bool gk_window_send(struct gk_window *window, uint64_t now_us, uint64_t *req_ids
     return true;
 }
 
-bool gk_window_answer(struct gk_window *window, uint64_t req_id, uint64_t now_us, uint32_t *ret_chunk)
+bool gk_window_answer(struct gk_window *window, uint64_t req_id, uint64_t now_us,
+                      uint32_t *ret_chunk)
 {
     bool found = false;
 

@@ -1,7 +1,9 @@
-/* A bounded window of chunk requests to one shard: INIT, PUSH and PULL_DENSE all send their chunks through one.
+/* A bounded window of chunk requests to one shard: INIT, PUSH and PULL_DENSE all send their chunks
+ * through one.
  *
- * Chunks 0 .. next-1 have been sent; those not answered yet sit in the slots with the time of their next try.  A retry
- * keeps its request id, so that the answer to any copy ends it, and an answer without a slot is a duplicate. */
+ * Chunks 0 .. next-1 have been sent; those not answered yet sit in the slots with the time of their
+ * next try.  A retry keeps its request id, so that the answer to any copy ends it, and an answer
+ * without a slot is a duplicate. */
 #ifndef GK_WORKER_CORE_WINDOW_H
 #define GK_WORKER_CORE_WINDOW_H
 
@@ -31,13 +33,15 @@ void gk_window_start(struct gk_window *window, uint32_t chunks, uint32_t limit);
 
 void gk_window_stop(struct gk_window *window);
 
-/* The next chunk to send now: a retry that is due, or a new one.  Takes a request id from *req_ids for a new one.
- * False: nothing to send.  Call until false. */
-bool gk_window_send(struct gk_window *window, uint64_t now_us, uint64_t *req_ids, uint32_t *ret_chunk,
-                    uint64_t *ret_req_id, bool *ret_again);
+/* The next chunk to send now: a retry that is due, or a new one.  Takes a request id from *req_ids
+ * for a new one. False: nothing to send.  Call until false. */
+bool gk_window_send(struct gk_window *window, uint64_t now_us, uint64_t *req_ids,
+                    uint32_t *ret_chunk, uint64_t *ret_req_id, bool *ret_again);
 
-/* An answer: true, with the chunk, when it ends a request.  The others' retries move back: the shard is at work. */
-bool gk_window_answer(struct gk_window *window, uint64_t req_id, uint64_t now_us, uint32_t *ret_chunk);
+/* An answer: true, with the chunk, when it ends a request.  The others' retries move back: the
+ * shard is at work. */
+bool gk_window_answer(struct gk_window *window, uint64_t req_id, uint64_t now_us,
+                      uint32_t *ret_chunk);
 
 /* True when that request is outstanding. */
 bool gk_window_holds(const struct gk_window *window, uint64_t req_id);

@@ -1,0 +1,336 @@
+/* One exchange: every shard gets the push of the step it is at, and gives the parameters of version
+ * `target`.
+ *
+ * What a shard needs follows from its version alone: the push in the ring whose step equals it.  So
+ * a shard that restarts before its commit gets the push again, and one that restarts after it never
+ * does.  A push leaves the ring when every shard has shown a verdict on it that is durable there.
+ */
+#include "worker/core/internal.h"
+
+#include "common/assert.h"
+#include "common/bits.h"
+#include "common/exit.h"
+
+#include <string.h>
+
+uint64_t gk_exchange_highest(const struct gk_worker *worker)
+{
+    uint64_t highest = 0;
+
+    for (uint32_t i = 0; i < worker->config->servers; i++) {
+        if (worker->shards[i].initialised) {
+            highest = gk_max_u64(highest, worker->shards[i].version);
+        }
+    }
+    return highest;
+}
+
+static void entry_free(struct gk_worker *worker, struct gk_ring_entry *entry)
+{
+    gk_push_free(entry->push);
+    entry->push = NULL;
+    entry->persisted = false;
+    memset(entry->decided, 0, worker->config->servers * sizeof(*entry->decided));
+}
+
+void gk_ring_clear(struct gk_worker *worker)
+{
+    for (uint32_t i = 0; i < GK_RING_ENTRIES; i++) {
+        entry_free(worker, &worker->ring[i]);
+    }
+}
+
+bool gk_ring_has_room(const struct gk_worker *worker)
+{
+    for (uint32_t i = 0; i < GK_RING_ENTRIES; i++) {
+        if (!worker->ring[i].push) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void gk_ring_put(struct gk_worker *worker, struct gk_push *push)
+{
+    for (uint32_t i = 0; i < GK_RING_ENTRIES; i++) {
+        if (!worker->ring[i].push) {
+            worker->ring[i].push = push;
+            return;
+        }
+    }
+    GK_ASSERT(!"a step was started without room in the ring");
+}
+
+const struct gk_push *gk_ring_find(const struct gk_worker *worker, uint64_t step,
+                                   const struct gk_ring_entry **ret_entry)
+{
+    for (uint32_t i = 0; i < GK_RING_ENTRIES; i++) {
+        if (worker->ring[i].push && worker->ring[i].push->step == step) {
+            *ret_entry = &worker->ring[i];
+            return worker->ring[i].push;
+        }
+    }
+    return NULL;
+}
+
+static void decide(struct gk_worker *worker, struct gk_ring_entry *entry, struct gk_shard *shard,
+                   const struct gk_header *header)
+{
+    uint64_t step = entry->push->step;
+    bool everywhere = true;
+
+    if (entry->decided[shard->index] || shard->durable_version <= step) {
+        return;
+    }
+    entry->decided[shard->index] = true;
+    if (header->verdict == GK_VERDICT_NONE || header->verdict_step < step) {
+        worker->stats.lost++;
+        gk_worker_trace(worker, GK_LOG_ERROR, "WORKER-PUSH-LOST",
+                        "shard %u committed step %llu without the push of rank %u", shard->index,
+                        (unsigned long long)step, worker->config->rank);
+    }
+    for (uint32_t i = 0; i < worker->config->servers; i++) {
+        everywhere = everywhere && entry->decided[i];
+    }
+    if (everywhere) {
+        entry_free(worker, entry);
+    }
+}
+
+void gk_exchange_observe(struct gk_worker *worker, struct gk_shard *shard,
+                         const struct gk_header *header)
+{
+    shard->heard_us = worker->now_us;
+    shard->version = gk_max_u64(shard->version, header->version);
+    shard->durable_version = gk_max_u64(shard->durable_version, header->durable_version);
+    for (uint32_t i = 0; i < GK_RING_ENTRIES; i++) {
+        if (worker->ring[i].push) {
+            decide(worker, &worker->ring[i], shard, header);
+        }
+    }
+    if (shard->push.chunks > 0 && shard->version > shard->push_step) {
+        gk_window_stop(&shard->push);
+    }
+}
+
+void gk_exchange_new_session(struct gk_worker *worker, struct gk_shard *shard)
+{
+    gk_window_stop(&shard->init);
+    if (!(worker->config->plant & GK_WORKER_PLANT_OLD_ACKS)) {
+        gk_window_stop(&shard->push); /* PUSH_OK was a promise of the former life */
+    }
+}
+
+void gk_exchange_begin(struct gk_worker *worker, uint64_t target)
+{
+    worker->target = target;
+    worker->exchange_us = worker->now_us;
+    worker->pushed_us = 0;
+    worker->first_params_us = 0;
+    for (uint32_t i = 0; i < worker->config->servers; i++) {
+        struct gk_shard *shard = &worker->shards[i];
+        uint64_t length = shard->hi - shard->lo;
+
+        gk_window_start(&shard->pull, (uint32_t)((length + GK_CHUNK_FLOATS - 1) / GK_CHUNK_FLOATS),
+                        GK_PULL_WINDOW);
+        shard->pull_version = target;
+    }
+}
+
+static void fill_chunk(struct gk_msg *msg, const struct gk_push_slice *slice, uint32_t c)
+{
+    const struct gk_push_chunk *chunk = &slice->chunks[c];
+
+    msg->h.push_id = slice->id;
+    msg->h.push_bytes = slice->bytes;
+    msg->h.lo = chunk->lo;
+    msg->h.hi = chunk->hi;
+    msg->h.count = chunk->count;
+    msg->h.index_encoding = chunk->index_encoding;
+    msg->h.value_encoding = chunk->index_encoding == GK_INDEX_NONE ? 0 : GK_VALUE_F32;
+    msg->frames_count = chunk->frames_count;
+    for (uint32_t f = 0; f < chunk->frames_count; f++) {
+        msg->frame[f] = gk_buf_ref(chunk->frame[f]);
+    }
+}
+
+static void send_push_chunk(struct gk_worker *worker, struct gk_shard *shard,
+                            const struct gk_push *push, uint32_t chunk, uint64_t req_id)
+{
+    struct gk_msg *msg = gk_worker_emit_send(worker, shard, GK_KIND_PUSH, req_id);
+
+    msg->h.step = shard->push_step;
+    msg->h.base_version = shard->push_step;
+    msg->h.chunk = chunk;
+    msg->h.chunks = shard->push.chunks;
+    if (push) {
+        msg->h.samples = push->samples;
+        fill_chunk(msg, &push->slices[shard->index], chunk);
+        return;
+    }
+    msg->h.flags = GK_FLAG_LOST;
+    msg->h.push_id = gk_mix64(worker->life_nonce + shard->push_step) | 1;
+    msg->h.lo = shard->lo;
+    msg->h.hi = shard->hi;
+}
+
+/* A shard behind `target` for whose step no push is left: the state of a former life is gone, so it
+ * gets an empty push; unless this life made that push and saw it durable, in which case the shard
+ * has gone back in time. */
+static bool begin_lost_push(struct gk_worker *worker, struct gk_shard *shard)
+{
+    if (shard->version >= worker->first_step && shard->version < worker->next_step) {
+        gk_worker_exit(worker, GK_EXIT_PEER,
+                       "ROLLBACK: shard %u at %s went back to version %llu, which it had reported "
+                       "durable; the job is at version %llu",
+                       shard->index, worker->config->addresses[shard->index],
+                       (unsigned long long)shard->version, (unsigned long long)worker->target);
+        return false;
+    }
+    gk_window_start(&shard->push, 1, 1);
+    shard->push_lost = true;
+    shard->push_step = shard->version;
+    worker->stats.lost++;
+    gk_worker_trace(worker, GK_LOG_WARN, "WORKER-LOST",
+                    "the push of step %llu is lost with a former life: shard %u gets an empty one",
+                    (unsigned long long)shard->version, shard->index);
+    return true;
+}
+
+static void begin_push(struct gk_worker *worker, struct gk_shard *shard)
+{
+    const struct gk_ring_entry *entry;
+    const struct gk_push *push = gk_ring_find(worker, shard->version, &entry);
+
+    if (shard->push.chunks > 0 && shard->push_step == shard->version) {
+        return;
+    }
+    if (!push) {
+        if (worker->phase == GK_PHASE_EXCHANGING && shard->version < worker->target) {
+            (void)begin_lost_push(worker, shard);
+        }
+        return;
+    }
+    if (entry->persisted && !entry->decided[shard->index]) {
+        gk_window_start(&shard->push, push->slices[shard->index].chunks_count, GK_PUSH_WINDOW);
+        shard->push_lost = false;
+        shard->push_step = shard->version;
+    }
+}
+
+void gk_exchange_pump(struct gk_worker *worker, struct gk_shard *shard)
+{
+    const struct gk_ring_entry *entry;
+    uint32_t chunk;
+    uint64_t req_id;
+    bool again;
+
+    if (shard->state != GK_SESSION_READY || !shard->initialised ||
+        worker->phase == GK_PHASE_JOINING) {
+        return;
+    }
+    begin_push(worker, shard);
+    while (
+        worker->phase != GK_PHASE_DONE && gk_window_active(&shard->push) &&
+        gk_window_send(&shard->push, worker->now_us, &worker->req_ids, &chunk, &req_id, &again)) {
+        const struct gk_push *push =
+            shard->push_lost ? NULL : gk_ring_find(worker, shard->push_step, &entry);
+
+        GK_ASSERT(push || shard->push_lost);
+        worker->stats.retries += again;
+        send_push_chunk(worker, shard, push, chunk, req_id);
+    }
+    while (
+        worker->phase == GK_PHASE_EXCHANGING && gk_window_active(&shard->pull) &&
+        gk_window_send(&shard->pull, worker->now_us, &worker->req_ids, &chunk, &req_id, &again)) {
+        struct gk_msg *msg = gk_worker_emit_send(worker, shard, GK_KIND_PULL_DENSE, req_id);
+
+        worker->stats.retries += again;
+        msg->h.version = worker->target;
+        msg->h.lo = shard->lo + (uint64_t)chunk * GK_CHUNK_FLOATS;
+        msg->h.hi = gk_min_u64(msg->h.lo + GK_CHUNK_FLOATS, shard->hi);
+    }
+}
+
+void gk_exchange_push_ok(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg)
+{
+    uint32_t chunk;
+
+    if (!gk_window_answer(&shard->push, msg->h.req_id, worker->now_us, &chunk)) {
+        worker->stats.duplicates++; /* also the answer that a verdict has overtaken */
+    }
+}
+
+static bool all_pushed(const struct gk_worker *worker)
+{
+    for (uint32_t i = 0; i < worker->config->servers; i++) {
+        const struct gk_shard *shard = &worker->shards[i];
+
+        if (shard->version < worker->target && !gk_window_complete(&shard->push)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void gk_exchange_params(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg)
+{
+    struct gk_worker_action *action;
+    uint32_t chunk = 0;
+    uint64_t lo, hi;
+
+    if (worker->phase != GK_PHASE_EXCHANGING || !gk_window_holds(&shard->pull, msg->h.req_id)) {
+        worker->stats.duplicates++;
+        return;
+    }
+    if (msg->h.version != worker->target && !(worker->config->plant & GK_WORKER_PLANT_MIXED_PULL)) {
+        worker->stats.bad_messages++; /* P5: never another version than the one asked for */
+        return;
+    }
+    for (uint32_t i = 0; i < GK_WINDOW_SLOTS; i++) {
+        if (shard->pull.slots[i].active && shard->pull.slots[i].req_id == msg->h.req_id) {
+            chunk = shard->pull.slots[i].chunk;
+        }
+    }
+    lo = shard->lo + (uint64_t)chunk * GK_CHUNK_FLOATS;
+    hi = gk_min_u64(lo + GK_CHUNK_FLOATS, shard->hi);
+    if (msg->h.lo != lo || msg->h.hi != hi || msg->h.plane != 0) {
+        worker->stats.bad_messages++;
+        return;
+    }
+    (void)gk_window_answer(&shard->pull, msg->h.req_id, worker->now_us, &chunk);
+    if (worker->pushed_us == 0) {
+        worker->pushed_us = worker->now_us;
+    }
+    if (worker->first_params_us == 0) {
+        worker->first_params_us = worker->now_us;
+    }
+    action = gk_worker_emit(worker, GK_WORKER_INSTALL);
+    action->step = worker->target;
+    action->lo = lo;
+    action->hi = hi;
+    action->buf = gk_buf_ref(msg->frame[0]);
+    gk_stall_progress(worker);
+}
+
+void gk_exchange_gone(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg)
+{
+    /* The header's version was observed already: if it is beyond the target, the LOST rule takes
+     * over. */
+    if (!gk_window_holds(&shard->pull, msg->h.req_id)) {
+        worker->stats.duplicates++;
+    }
+}
+
+bool gk_exchange_complete(struct gk_worker *worker)
+{
+    if (worker->pushed_us == 0 && all_pushed(worker)) {
+        worker->pushed_us = worker->now_us;
+    }
+    for (uint32_t i = 0; i < worker->config->servers; i++) {
+        if (!gk_window_complete(&worker->shards[i].pull)) {
+            return false;
+        }
+    }
+    return true;
+}

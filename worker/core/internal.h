@@ -1,0 +1,154 @@
+/* Private to worker/core: the state of the core and the functions its files share. */
+#ifndef GK_WORKER_CORE_INTERNAL_H
+#define GK_WORKER_CORE_INTERNAL_H
+
+#include "common/rng.h"
+#include "worker/core/window.h"
+#include "worker/core/worker.h"
+
+enum { GK_RING_ENTRIES = 2 };
+
+enum gk_session_state {                      /* of the connection to one shard */
+                        GK_SESSION_DOWN,     /* not connected */
+                        GK_SESSION_GREETING, /* connected, HELLO not answered */
+                        GK_SESSION_READY,    /* WELCOME is here */
+                        GK_SESSION_COUNT,
+};
+
+struct gk_retry {    /* a request that is not a chunk */
+    uint64_t req_id; /* 0: not outstanding */
+    uint64_t due_us;
+    uint64_t backoff_us;
+};
+
+struct gk_shard {
+    uint32_t index;
+    uint64_t lo, hi; /* of the parameter vector */
+    enum gk_session_state state;
+    uint64_t since_us; /* of the state */
+
+    /* Handshake. */
+    uint64_t session;
+    bool welcomed; /* at least once in this life */
+    struct gk_retry hello;
+    uint32_t refusal; /* enum gk_code of the last REFUSE, 0 after a WELCOME */
+    struct gk_words refusal_words;
+    bool refusal_logged;
+
+    /* What the shard has shown. */
+    bool initialised;
+    bool finished;
+    uint64_t init_id;
+    struct gk_uid job_uid;
+    uint64_t version, durable_version;
+    uint32_t workers_present;
+    uint64_t heard_us;
+    struct gk_ping pong; /* the last one */
+
+    /* Work. */
+    struct gk_window init, push, pull;
+    struct gk_words init_words; /* why INIT is held back */
+    uint64_t push_step;         /* of the push window */
+    bool push_lost;             /* the push window holds an empty push with LOST */
+    uint64_t pull_version;
+    struct gk_retry leave;
+    bool left;
+    uint64_t ping_due_us;
+};
+
+struct gk_ring_entry {
+    struct gk_push *push; /* NULL: free */
+    bool persisted;       /* may be sent */
+    bool *decided;        /* per shard: durable verdict seen */
+};
+
+struct gk_worker {
+    const struct gk_worker_config *config;
+    enum gk_worker_phase phase;
+    uint64_t now_us;
+    uint64_t phase_us; /* of the last phase change or other progress, for stall lines */
+    uint64_t stall_due_us;
+    uint64_t started_us;
+
+    uint64_t life_nonce;
+    uint32_t incarnation;
+    uint32_t epoch;
+    struct gk_uid job_uid; /* known once joined, or minted */
+    uint64_t init_id;
+    bool all_welcomed; /* once; from then on FENCED means exit */
+
+    bool init_asked, init_made; /* MAKE_INIT */
+    uint64_t made_init_id;
+    struct gk_uid minted_uid;
+
+    uint64_t target;                /* the version that EXCHANGING fetches, or COMPUTING works on */
+    uint64_t version;               /* installed on all shards */
+    uint64_t evaluated_version;     /* + 1; 0: none */
+    uint64_t first_step, next_step; /* this life has made the pushes of [first_step, next_step) */
+
+    uint64_t req_ids;
+    struct gk_ring_entry ring[GK_RING_ENTRIES];
+    struct gk_shard *shards;
+    struct gk_worker_stats stats;
+
+    /* Where the time of this exchange went. */
+    uint64_t exchange_us, pushed_us, first_params_us;
+
+    struct gk_worker_actions *out; /* during gk_worker_step() */
+};
+
+/* actions.c: appending to the list. */
+struct gk_worker_action *gk_worker_emit(struct gk_worker *worker, enum gk_worker_action_kind kind);
+struct gk_msg *gk_worker_emit_send(struct gk_worker *worker, struct gk_shard *shard,
+                                   enum gk_kind kind, uint64_t req_id);
+void gk_worker_trace(struct gk_worker *worker, enum gk_log_level level, const char *id,
+                     const char *format, ...) __attribute__((format(printf, 4, 5)));
+void gk_worker_exit(struct gk_worker *worker, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Shared by the files that send requests. */
+void gk_retry_start(struct gk_worker *worker, struct gk_retry *retry);
+bool gk_retry_due(struct gk_worker *worker,
+                  struct gk_retry *retry); /* true: send now; moves the next try */
+void gk_retry_stop(struct gk_retry *retry);
+
+/* session.c */
+void gk_session_up(struct gk_worker *worker, struct gk_shard *shard);
+void gk_session_down(struct gk_worker *worker, struct gk_shard *shard);
+void gk_session_greet_again(struct gk_worker *worker, struct gk_shard *shard);
+void gk_session_welcome(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg);
+void gk_session_refuse(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg);
+void gk_session_nack(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg);
+void gk_session_pump(struct gk_worker *worker, struct gk_shard *shard);
+bool gk_session_all_ready(const struct gk_worker *worker);
+
+/* init.c */
+void gk_init_pump(struct gk_worker *worker);
+void gk_init_ok(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg);
+bool gk_init_agreed(struct gk_worker *worker);
+
+/* exchange.c */
+void gk_exchange_observe(struct gk_worker *worker, struct gk_shard *shard,
+                         const struct gk_header *header);
+void gk_exchange_new_session(struct gk_worker *worker, struct gk_shard *shard);
+void gk_exchange_begin(struct gk_worker *worker, uint64_t target);
+void gk_exchange_pump(struct gk_worker *worker, struct gk_shard *shard);
+void gk_exchange_push_ok(struct gk_worker *worker, struct gk_shard *shard,
+                         const struct gk_msg *msg);
+void gk_exchange_params(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg);
+void gk_exchange_gone(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg);
+bool gk_exchange_complete(struct gk_worker *worker);
+uint64_t gk_exchange_highest(const struct gk_worker *worker);
+bool gk_ring_has_room(const struct gk_worker *worker);
+void gk_ring_put(struct gk_worker *worker, struct gk_push *push);
+const struct gk_push *gk_ring_find(const struct gk_worker *worker, uint64_t step,
+                                   const struct gk_ring_entry **ret_entry);
+void gk_ring_clear(struct gk_worker *worker);
+
+/* stall.c */
+void gk_stall_progress(
+    struct gk_worker *worker); /* something went on: the clock of stall lines starts again */
+void gk_stall_check(struct gk_worker *worker);
+uint64_t gk_stall_due_us(const struct gk_worker *worker);
+
+#endif

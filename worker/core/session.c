@@ -1,0 +1,342 @@
+/* The session with each shard: connect, HELLO, WELCOME or REFUSE, again after every loss.
+ *
+ *            PEER_UP               WELCOME
+ *   DOWN ------------> GREETING ------------> READY
+ *     ^                   |  ^                  |  |
+ *     +----- PEER_DOWN ---+  +--- NO_SESSION ---+  |
+ *     +-------------------- PEER_DOWN -------------+
+ *
+ * In READY the worker still says HELLO now and then while the job has not begun: that is how it
+ * learns that others have arrived and that INIT is complete. */
+#include "worker/core/internal.h"
+
+#include "common/assert.h"
+#include "common/exit.h"
+
+#include <string.h>
+
+enum { POLL_US = 200 * 1000 };
+
+static const uint32_t session_successors[GK_SESSION_COUNT] = {
+    [GK_SESSION_DOWN] = 1u << GK_SESSION_GREETING,
+    [GK_SESSION_GREETING] = 1u << GK_SESSION_READY | 1u << GK_SESSION_DOWN,
+    [GK_SESSION_READY] = 1u << GK_SESSION_GREETING | 1u << GK_SESSION_DOWN,
+};
+
+static void set_state(struct gk_worker *worker, struct gk_shard *shard, enum gk_session_state to)
+{
+    GK_ASSERT(session_successors[shard->state] & 1u << to);
+    shard->state = to;
+    shard->since_us = worker->now_us;
+}
+
+bool gk_session_all_ready(const struct gk_worker *worker)
+{
+    for (uint32_t i = 0; i < worker->config->servers; i++) {
+        if (worker->shards[i].state != GK_SESSION_READY) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void gk_session_up(struct gk_worker *worker, struct gk_shard *shard)
+{
+    if (shard->state != GK_SESSION_DOWN) {
+        return; /* the transport may report a second connection before the end of the first */
+    }
+    set_state(worker, shard, GK_SESSION_GREETING);
+    gk_retry_start(worker, &shard->hello);
+}
+
+void gk_session_down(struct gk_worker *worker, struct gk_shard *shard)
+{
+    if (shard->state == GK_SESSION_DOWN) {
+        return;
+    }
+    set_state(worker, shard, GK_SESSION_DOWN);
+    gk_retry_stop(&shard->hello);
+    if (shard->welcomed) {
+        gk_worker_trace(worker, GK_LOG_WARN, "WORKER-SHARD-GONE",
+                        "connection to shard %u at %s lost at step %llu; connecting again",
+                        shard->index, worker->config->addresses[shard->index],
+                        (unsigned long long)worker->target);
+    }
+}
+
+void gk_session_greet_again(struct gk_worker *worker, struct gk_shard *shard)
+{
+    if (shard->state == GK_SESSION_READY) {
+        set_state(worker, shard, GK_SESSION_GREETING);
+    }
+    if (shard->state == GK_SESSION_GREETING) {
+        gk_retry_start(worker, &shard->hello);
+    }
+}
+
+static void fill_slot(const struct gk_worker *worker, const struct gk_shard *shard,
+                      struct gk_hello *hello)
+{
+    const struct gk_push *push;
+    const struct gk_ring_entry *entry;
+
+    if (worker->phase == GK_PHASE_JOINING) {
+        hello->slot = GK_SLOT_NONE;
+        return;
+    }
+    if (worker->phase == GK_PHASE_LEAVING) {
+        hello->slot = GK_SLOT_LEFT;
+        hello->slot_left_at = worker->config->spec->steps;
+        return;
+    }
+    hello->slot = GK_SLOT_STEP;
+    hello->slot_step = worker->version;
+    push = gk_ring_find(worker, shard->version, &entry);
+    if (push && entry->persisted && !entry->decided[shard->index]) {
+        hello->slot_push_id = push->slices[shard->index].id;
+    }
+}
+
+static void send_hello(struct gk_worker *worker, struct gk_shard *shard)
+{
+    struct gk_msg *msg = gk_worker_emit_send(worker, shard, GK_KIND_HELLO, shard->hello.req_id);
+    struct gk_hello *hello = &msg->body.hello;
+
+    hello->protocol_min = GK_PROTOCOL_VERSION;
+    hello->protocol_max = GK_PROTOCOL_VERSION;
+    hello->job_uid = worker->job_uid;
+    hello->spec_hash = worker->config->spec_hash;
+    hello->model_signature = worker->config->model_signature;
+    hello->workers = worker->config->workers;
+    hello->servers = worker->config->servers;
+    hello->role = 1;
+    hello->life_nonce = worker->life_nonce;
+    hello->takeover = worker->config->takeover;
+    fill_slot(worker, shard, hello);
+    gk_words_set(&msg->words, "%s", worker->config->job);
+}
+
+/* What a WELCOME must not contradict.  False: EXIT was emitted. */
+static bool check_welcome(struct gk_worker *worker, struct gk_shard *shard,
+                          const struct gk_msg *msg)
+{
+    const struct gk_welcome *welcome = &msg->body.welcome;
+    const char *address = worker->config->addresses[shard->index];
+    bool knows_job = worker->job_uid.hi || worker->job_uid.lo;
+
+    if (msg->h.shard != shard->index || msg->h.lo != shard->lo || msg->h.hi != shard->hi) {
+        gk_worker_exit(worker, GK_EXIT_REFUSED,
+                       "%s serves shard %u with parameters [%llu, %llu), expected shard %u: check "
+                       "the order of --servers",
+                       address, msg->h.shard, (unsigned long long)msg->h.lo,
+                       (unsigned long long)msg->h.hi, shard->index);
+        return false;
+    }
+    if (knows_job && welcome->initialised && worker->phase != GK_PHASE_JOINING &&
+        (welcome->job_uid.hi != worker->job_uid.hi || welcome->job_uid.lo != worker->job_uid.lo)) {
+        gk_worker_exit(worker, GK_EXIT_REFUSED, "shard %u at %s now serves another run of job '%s'",
+                       shard->index, address, worker->config->job);
+        return false;
+    }
+    if (!welcome->initialised && gk_exchange_highest(worker) > 0) {
+        gk_worker_exit(worker, GK_EXIT_PEER,
+                       "LOST_SHARD: shard %u at %s came back without its state while the job is at "
+                       "version %llu; start the job again",
+                       shard->index, address, (unsigned long long)gk_exchange_highest(worker));
+        return false;
+    }
+    return true;
+}
+
+static void raise_incarnation(struct gk_worker *worker, uint32_t highest)
+{
+    if (highest < worker->incarnation) {
+        return;
+    }
+    worker->incarnation = highest + 1;
+    for (uint32_t i = 0; i < worker->config->servers; i++) {
+        gk_session_greet_again(worker, &worker->shards[i]);
+    }
+}
+
+static void note_welcome(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg)
+{
+    const struct gk_welcome *welcome = &msg->body.welcome;
+    bool is_new = shard->session != msg->h.session;
+
+    shard->session = msg->h.session;
+    shard->heard_us = worker->now_us;
+    shard->initialised = welcome->initialised;
+    shard->finished = welcome->finished;
+    shard->init_id = msg->h.init_id;
+    shard->job_uid = welcome->job_uid;
+    shard->workers_present = welcome->workers_present;
+    shard->refusal = GK_CODE_NONE;
+    shard->refusal_logged = false;
+    worker->epoch = msg->h.epoch;
+    if (is_new) {
+        /* A new session may show an older version: the shard restarted.  Only here may a version go
+         * back. */
+        shard->version = msg->h.version;
+        shard->durable_version = msg->h.durable_version;
+        worker->stats.sessions++;
+        gk_exchange_new_session(worker, shard);
+        if (shard->welcomed) {
+            gk_worker_trace(worker, GK_LOG_INFO, "WORKER-SESSION",
+                            "shard %u at %s is back, version %llu", shard->index,
+                            worker->config->addresses[shard->index],
+                            (unsigned long long)shard->version);
+        }
+    }
+    shard->welcomed = true;
+}
+
+void gk_session_welcome(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg)
+{
+    bool was_ready = shard->state == GK_SESSION_READY;
+
+    if (shard->state == GK_SESSION_DOWN || msg->body.welcome.life_nonce != worker->life_nonce ||
+        msg->h.req_id != shard->hello.req_id) {
+        worker->stats.duplicates++;
+        return;
+    }
+    if (!check_welcome(worker, shard, msg)) {
+        return;
+    }
+    note_welcome(worker, shard, msg);
+    if (!was_ready) {
+        set_state(worker, shard, GK_SESSION_READY);
+        shard->ping_due_us = worker->now_us + GK_PING_US;
+        gk_window_resend(&shard->init, worker->now_us);
+        gk_window_resend(&shard->push, worker->now_us);
+        gk_window_resend(&shard->pull, worker->now_us);
+        gk_stall_progress(worker);
+    }
+    gk_exchange_observe(worker, shard, &msg->h);
+    gk_retry_start(worker, &shard->hello); /* the next poll, while the job has not begun */
+    shard->hello.due_us = worker->now_us + POLL_US;
+    if (!worker->all_welcomed && msg->body.welcome.highest_incarnation > worker->incarnation) {
+        raise_incarnation(worker, msg->body.welcome.highest_incarnation);
+    }
+    if (gk_session_all_ready(worker)) {
+        worker->all_welcomed = true;
+    }
+}
+
+void gk_session_refuse(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg)
+{
+    const char *address = worker->config->addresses[shard->index];
+    bool retryable = msg->h.flags & GK_FLAG_RETRYABLE;
+
+    if (shard->state == GK_SESSION_DOWN || msg->h.req_id != shard->hello.req_id) {
+        worker->stats.duplicates++;
+        return;
+    }
+    shard->heard_us = worker->now_us;
+    if (msg->h.code == GK_CODE_STALE_LIFE) {
+        if (worker->all_welcomed) {
+            gk_worker_exit(
+                worker, GK_EXIT_FENCED,
+                "fenced: a newer life of rank %u exists (incarnation %u), shard %u at %s says: %s",
+                worker->config->rank, msg->h.incarnation, shard->index, address, msg->words.text);
+            return;
+        }
+        raise_incarnation(worker, msg->h.incarnation);
+        return;
+    }
+    if (msg->h.code == GK_CODE_WRONG_JOB && shard->welcomed) {
+        retryable = false; /* it was ours; now it is somebody else's */
+    }
+    shard->refusal = msg->h.code;
+    shard->refusal_words = msg->words;
+    if (!retryable) {
+        gk_worker_exit(worker, GK_EXIT_REFUSED, "refused by shard %u at %s (%s): %s", shard->index,
+                       address, gk_code_name(msg->h.code), msg->words.text);
+        return;
+    }
+    if (!shard->refusal_logged) {
+        shard->refusal_logged = true;
+        gk_worker_trace(worker, GK_LOG_WARN, "WORKER-REFUSED",
+                        "shard %u at %s refuses (%s), will ask again: %s", shard->index, address,
+                        gk_code_name(msg->h.code), msg->words.text);
+    }
+}
+
+void gk_session_nack(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg)
+{
+    const char *address = worker->config->addresses[shard->index];
+    int exit_code = GK_EXIT_REFUSED;
+
+    worker->stats.nacks++;
+    shard->heard_us = worker->now_us;
+    switch (msg->h.code) {
+    case GK_CODE_NO_SESSION:
+        if (shard->state == GK_SESSION_READY) {
+            gk_session_greet_again(worker, shard);
+        }
+        return;
+    case GK_CODE_NOT_READY:
+        if (gk_window_holds(&shard->init, msg->h.req_id)) {
+            shard->init_words = msg->words; /* the window asks again by itself */
+        }
+        return;
+    case GK_CODE_BAD_MESSAGE:
+        /* Damaged on its way, or our own fault: the request is sent again, and the stall lines say
+         * if that never helps. */
+        gk_worker_trace(worker, GK_LOG_WARN, "WORKER-NACK", "shard %u at %s rejects a message: %s",
+                        shard->index, address, msg->words.text);
+        return;
+    case GK_CODE_FINISHED:
+        shard->finished = true;
+        return;
+    case GK_CODE_FENCED:
+        exit_code = GK_EXIT_FENCED;
+        break;
+    case GK_CODE_LOST_SHARD:
+        exit_code = GK_EXIT_PEER;
+        break;
+    default:
+        break;
+    }
+    gk_worker_exit(worker, exit_code, "shard %u at %s says %s at step %llu: %s", shard->index,
+                   address, gk_code_name(msg->h.code), (unsigned long long)worker->target,
+                   msg->words.text);
+}
+
+static void send_ping(struct gk_worker *worker, struct gk_shard *shard)
+{
+    struct gk_msg *msg = gk_worker_emit_send(worker, shard, GK_KIND_PING, ++worker->req_ids);
+    struct gk_ping *ping = &msg->body.ping;
+
+    msg->h.step = worker->target;
+    ping->sent_us = worker->now_us;
+    if (worker->phase != GK_PHASE_EXCHANGING) {
+        return;
+    }
+    for (uint32_t i = 0; i < worker->config->servers; i++) {
+        if (!gk_window_complete(&worker->shards[i].pull)) {
+            ping->waits = GK_WAIT_SHARD;
+            ping->waits_for = i;
+            ping->waits_count = 1;
+            ping->waits_version = worker->target;
+            ping->waits_us = worker->now_us - worker->exchange_us;
+            return;
+        }
+    }
+}
+
+void gk_session_pump(struct gk_worker *worker, struct gk_shard *shard)
+{
+    bool polls = shard->state == GK_SESSION_READY && worker->phase == GK_PHASE_JOINING;
+    /* Version 0 may be lost and made again as long as no shard is beyond it. */
+    bool waits_init = shard->state == GK_SESSION_READY && !shard->initialised;
+
+    if ((shard->state == GK_SESSION_GREETING || polls || waits_init) &&
+        gk_retry_due(worker, &shard->hello)) {
+        send_hello(worker, shard);
+    }
+    if (shard->state == GK_SESSION_READY && shard->ping_due_us <= worker->now_us) {
+        shard->ping_due_us = worker->now_us + GK_PING_US;
+        send_ping(worker, shard);
+    }
+}

@@ -1,0 +1,138 @@
+/* Every wait says whom it waits for: a line after 5 s without progress, then every 10 s. */
+#include "worker/core/internal.h"
+
+#include "common/bits.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void gk_stall_progress(struct gk_worker *worker)
+{
+    worker->phase_us = worker->now_us;
+    worker->stall_due_us = worker->now_us + GK_STALL_US;
+}
+
+uint64_t gk_stall_due_us(const struct gk_worker *worker)
+{
+    return worker->stall_due_us;
+}
+
+static double seconds(const struct gk_worker *worker, uint64_t since_us)
+{
+    return (double)(worker->now_us - gk_min_u64(worker->now_us, since_us)) / 1e6;
+}
+
+/* Why a shard has not answered yet. */
+static void describe_shard(const struct gk_worker *worker, const struct gk_shard *shard,
+                           struct gk_words *ret)
+{
+    const char *address = worker->config->addresses[shard->index];
+    double quiet = seconds(worker, gk_max_u64(shard->heard_us, worker->started_us));
+
+    if (shard->state == GK_SESSION_DOWN) {
+        gk_words_set(ret, "shard %u at %s: not connected for %.1f s", shard->index, address,
+                     seconds(worker, gk_max_u64(shard->since_us, worker->started_us)));
+    } else if (shard->refusal) {
+        gk_words_set(ret, "shard %u at %s: refuses (%s): %s", shard->index, address,
+                     gk_code_name(shard->refusal), shard->refusal_words.text);
+    } else if (quiet > 1e-6 * GK_HELD_PINGS * GK_PING_US) {
+        gk_words_set(ret, "shard %u at %s: connected, but silent for %.1f s", shard->index, address,
+                     quiet);
+    } else if (shard->init_words.text[0]) {
+        gk_words_set(ret, "shard %u at %s: %s", shard->index, address, shard->init_words.text);
+    } else if (shard->pong.waits == GK_WAIT_RANK) {
+        gk_words_set(ret, "rank %u (%u missing) at shard %u, version %llu", shard->pong.waits_for,
+                     shard->pong.waits_count, shard->index,
+                     (unsigned long long)shard->pong.waits_version);
+    } else {
+        gk_words_set(ret, "shard %u at %s to answer", shard->index, address);
+    }
+}
+
+static void stall_joining(struct gk_worker *worker)
+{
+    const struct gk_worker_config *config = worker->config;
+    uint32_t ready = 0, present = config->workers;
+    struct gk_words first = {.text = ""};
+
+    for (uint32_t i = 0; i < config->servers; i++) {
+        const struct gk_shard *shard = &worker->shards[i];
+
+        if (shard->state == GK_SESSION_READY) {
+            ready++;
+            present = shard->workers_present < present ? shard->workers_present : present;
+        } else if (!first.text[0]) {
+            describe_shard(worker, shard, &first);
+        }
+    }
+    if (ready < config->servers) {
+        gk_worker_trace(worker, GK_LOG_WARN, "WORKER-WAITS", "waiting for server %u of %u: %s",
+                        ready + 1, config->servers, first.text);
+    } else if (present < config->workers) {
+        gk_worker_trace(worker, GK_LOG_WARN, "WORKER-WAITS", "waiting for worker %u of %u",
+                        present + 1, config->workers);
+    } else {
+        describe_shard(worker, &worker->shards[0], &first);
+        gk_worker_trace(worker, GK_LOG_WARN, "WORKER-WAITS",
+                        "waiting for rank 0 to initialise the job: %s", first.text);
+    }
+}
+
+static void stall_exchanging(struct gk_worker *worker)
+{
+    struct gk_words words = {.text = ""};
+
+    for (uint32_t i = 0; i < worker->config->servers && !words.text[0]; i++) {
+        if (!gk_window_complete(&worker->shards[i].pull)) {
+            describe_shard(worker, &worker->shards[i], &words);
+        }
+    }
+    gk_worker_trace(worker, GK_LOG_WARN, "WORKER-STALL", "version %llu: waiting %.1f s for %s",
+                    (unsigned long long)worker->target, seconds(worker, worker->phase_us),
+                    words.text[0] ? words.text : "a durable verdict");
+}
+
+static void stall_leaving(struct gk_worker *worker)
+{
+    struct gk_words words = {.text = ""};
+
+    for (uint32_t i = 0; i < worker->config->servers && !words.text[0]; i++) {
+        if (!worker->shards[i].left) {
+            describe_shard(worker, &worker->shards[i], &words);
+        }
+    }
+    gk_worker_trace(worker, GK_LOG_WARN, "WORKER-STALL",
+                    "leaving at step %llu: waiting %.1f s for %s",
+                    (unsigned long long)worker->config->spec->steps,
+                    seconds(worker, worker->phase_us), words.text);
+}
+
+void gk_stall_check(struct gk_worker *worker)
+{
+    if (worker->now_us < worker->stall_due_us) {
+        return;
+    }
+    worker->stall_due_us = worker->now_us + GK_STALL_AGAIN_US;
+    switch (worker->phase) {
+    case GK_PHASE_JOINING:
+        stall_joining(worker);
+        break;
+    case GK_PHASE_EXCHANGING:
+        stall_exchanging(worker);
+        break;
+    case GK_PHASE_LEAVING:
+        stall_leaving(worker);
+        break;
+    case GK_PHASE_COMPUTING:
+    case GK_PHASE_PERSISTING:
+    case GK_PHASE_EVALUATING:
+        gk_worker_trace(worker, GK_LOG_INFO, "WORKER-SLOW", "step %llu: %s for %.1f s",
+                        (unsigned long long)worker->target, gk_worker_phase_name(worker->phase),
+                        seconds(worker, worker->phase_us));
+        break;
+    case GK_PHASE_IDLE:
+    case GK_PHASE_DONE:
+    case GK_PHASE_COUNT:
+        break;
+    }
+}
