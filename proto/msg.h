@@ -93,6 +93,11 @@ enum { /* header flags */
     GK_FLAGS_ALL = (1 << 5) - 1,
 };
 
+#define GK_VERSION_MAX (UINT64_C(1) << 62) /* of steps and versions: no sum of two overflows */
+#define GK_PARAMS_MAX (UINT64_C(1) << 40)  /* GK_SERVERS_MAX shards of 2^32 elements */
+
+enum { GK_CHUNKS_MAX = 1 << 14 }; /* of a push or INIT: a shard below 2^32 elements in full chunks */
+
 struct gk_uid { /* 128 random bits; 0: unknown */
     uint64_t hi, lo;
 };
