@@ -1,4 +1,5 @@
-# cmake -DIN=folder -DOUT=file.c -P embed.cmake: the IDX files of `digits` as C arrays, declared in digits.h.
+# cmake -DIN=folder -DOUT=file.c -P embed.cmake
+# The IDX files of `digits` as C arrays, declared in digits.h.
 function(embed file name)
     file(READ "${IN}/${file}" hex HEX)
     string(LENGTH "${hex}" count)
@@ -6,7 +7,8 @@ function(embed file name)
     string(REPEAT "[0-9a-f]" 32 line)
     string(REGEX REPLACE "(${line})" "\\1\n" hex "${hex}")
     string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," hex "${hex}")
-    file(APPEND "${OUT}.new" "\nconst size_t ${name}_count = ${count};\nconst uint8_t ${name}[${count}] = {\n${hex}};\n")
+    file(APPEND "${OUT}.new" "\nconst size_t ${name}_count = ${count};\n"
+        "const uint8_t ${name}[${count}] = {\n${hex}};\n")
 endfunction()
 
 file(WRITE "${OUT}.new" "#include \"worker/data/digits.h\"\n")
