@@ -1,0 +1,61 @@
+#include "common/exit.h"
+#include "common/log.h"
+#include "worker/report.h"
+#include "worker/shell.h"
+
+#include <stdio.h>
+
+static int run(const struct gk_worker_options *options)
+{
+    struct gk_addresses addresses = {.count = 0};
+    struct gk_trainer *trainer = NULL;
+    struct gk_words words;
+    uint32_t rank = 0;
+    int exit_code = GK_EXIT_USAGE;
+    char who[32];
+
+    gk_log_open("worker", options->log_format, options->log_level, 2);
+    if (gk_worker_options_rank(options, &rank, &words) ||
+        gk_worker_options_addresses(options, &addresses, &words)) {
+        goto fail;
+    }
+    (void)snprintf(who, sizeof(who), "worker %u", rank);
+    gk_log_who(who);
+    if (gk_trainer_open(options, rank, addresses.count, &trainer, &exit_code, &words)) {
+        goto fail;
+    }
+    gk_trainer_describe(trainer, &words);
+    gk_log(GK_LOG_INFO, "WORKER-START", "%s", words.text);
+    if (gk_trainer_data_note(trainer)[0] && rank == 0) {
+        gk_log(GK_LOG_INFO, "WORKER-DATA", "%s", gk_trainer_data_note(trainer));
+    }
+    exit_code = gk_worker_run(options, rank, &addresses, trainer);
+    goto out;
+fail:
+    gk_report_early_death((int)options->launcher_fd, exit_code, words.text);
+out:
+    gk_trainer_close(trainer);
+    gk_addresses_fini(&addresses);
+    return exit_code;
+}
+
+int main(int argc, char **argv)
+{
+    struct gk_worker_options options;
+    struct gk_config *config = NULL;
+    struct gk_words words;
+    int exit_code = GK_EXIT_USAGE;
+    enum gk_err err = gk_config_load(gk_worker_program(), argc, argv, &options, sizeof(options),
+                                     &config, &exit_code, &words);
+
+    if (err == GK_E_HELP) {
+        return GK_EXIT_OK;
+    }
+    if (err) {
+        (void)fprintf(stderr, "gkps-worker: %s\n", words.text);
+        return exit_code;
+    }
+    exit_code = run(&options);
+    gk_config_free(config);
+    return exit_code;
+}

@@ -1,0 +1,527 @@
+#include "worker/shell.h"
+
+#include "common/assert.h"
+#include "common/exit.h"
+#include "common/limits.h"
+#include "common/log.h"
+#include "common/net/clock.h"
+#include "common/net/compute.h"
+#include "common/net/link.h"
+#include "common/net/signals.h"
+#include "common/net/timer.h"
+#include "common/net/zsock.h"
+#include "worker/core/worker.h"
+#include "worker/report.h"
+
+#include <uv.h>
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EVENTS_MAX = 16, LINGER_MS = 1000 };
+
+struct shell;
+
+struct peer { /* context of one shard's socket */
+    struct shell *shell;
+    uint32_t shard;
+    struct gk_zsock *zsock;
+};
+
+struct shell {
+    const struct gk_worker_options *options;
+    struct gk_trainer *trainer;
+    uv_loop_t loop;
+    struct gk_timer *timer;
+    struct gk_signals *signals;
+    void *zmq;
+    struct peer *peers;
+    uint32_t peers_count;
+    struct gk_compute *compute;
+    struct gk_worker_config config;
+    struct gk_worker *core;
+    struct gk_worker_actions *actions;
+    struct gk_worker_report report;
+
+    /* Actions may be answered at once; the answers wait here until all actions of the step are
+     * performed. */
+    struct gk_worker_event events[EVENTS_MAX];
+    uint32_t events_first, events_count;
+    bool stepping;
+
+    struct gk_trainer_step step;
+    struct gk_trainer_eval eval;
+    bool closing, job_begun;
+    int exit_code;
+};
+
+static void feed(struct shell *shell, const struct gk_worker_event *event);
+static void shut_down(struct shell *shell);
+
+/* The computations, on the compute thread; their answers, on the loop thread. */
+
+static void run_step(void *context, void *job)
+{
+    struct shell *shell = context;
+
+    gk_trainer_step(shell->trainer, job);
+}
+
+static void step_done(void *context, void *job)
+{
+    struct shell *shell = context;
+    struct gk_trainer_step *step = job;
+    struct gk_worker_event event = {.kind = GK_WORKER_STEP_DONE,
+                                    .push = step->push,
+                                    .exit_code = step->exit_code,
+                                    .words = step->words.text};
+
+    if (step->push) {
+        gk_report_step(&shell->report, step, gk_now_us());
+    }
+    feed(shell, &event);
+}
+
+static void run_eval(void *context, void *job)
+{
+    struct shell *shell = context;
+
+    gk_trainer_evaluate(shell->trainer, job);
+}
+
+static void eval_done(void *context, void *job)
+{
+    struct shell *shell = context;
+    struct gk_worker_event event = {.kind = GK_WORKER_EVALUATED};
+
+    gk_report_eval(&shell->report, job);
+    gk_log(GK_LOG_INFO, "WORKER-EVAL", "step %" PRIu64 ": test accuracy %.4f, loss %.4f",
+           shell->eval.step, shell->eval.accuracy, shell->eval.loss);
+    feed(shell, &event);
+}
+
+static void submit(struct shell *shell, const struct gk_compute_job *job)
+{
+    enum gk_err err = gk_compute_submit(shell->compute, job);
+
+    GK_ASSERT(!err); /* one computation at a time: the queue cannot be full */
+}
+
+/* Actions. */
+
+static void count_out(struct shell *shell, const struct gk_msg *msg, struct gk_buf *const *parts,
+                      uint32_t parts_count)
+{
+    uint64_t all = 0, arrays = 0;
+
+    for (uint32_t i = 0; i < parts_count; i++) {
+        all += parts[i]->size;
+    }
+    for (uint32_t i = 0; i < msg->frames_count; i++) {
+        arrays += msg->frame[i]->size;
+    }
+    if (msg->h.kind == GK_KIND_PUSH) {
+        shell->report.bytes_pushed += arrays;
+    }
+    shell->report.bytes_headers += all - arrays;
+}
+
+static void send_msg(struct shell *shell, uint32_t shard, const struct gk_msg *msg)
+{
+    struct gk_buf *parts[GK_PARTS_MAX];
+    uint32_t parts_count;
+    enum gk_err err = gk_msg_to_wire(msg, parts, &parts_count);
+
+    if (err) {
+        gk_log(GK_LOG_WARN, "WORKER-SEND", "%s to shard %u: %s; will be sent again",
+               gk_kind_name(msg->h.kind), shard, gk_err_text(err));
+        return;
+    }
+    count_out(shell, msg, parts, parts_count);
+    /* A full outbox drops the message and counts it; the core sends it again. */
+    (void)gk_zsock_send(shell->peers[shard].zsock, 0, parts, parts_count);
+    for (uint32_t i = 0; i < parts_count; i++) {
+        gk_buf_unref(parts[i]);
+    }
+}
+
+/* INIT: the spec goes with chunk 0, the values are those of the initial vector. */
+static void send_init(struct shell *shell, struct gk_worker_action *action)
+{
+    struct gk_header *h = &action->msg.h;
+    const float *initial = gk_trainer_initial(shell->trainer);
+    size_t spec_bytes;
+    uint64_t hash;
+    const uint8_t *spec = gk_trainer_spec_bytes(shell->trainer, &spec_bytes, &hash);
+    struct gk_buf **frame = action->msg.frame;
+
+    GK_ASSERT(initial);
+    if (h->chunk == 0) {
+        frame[action->msg.frames_count] = gk_buf_copy(spec, spec_bytes);
+        if (!frame[action->msg.frames_count]) {
+            return; /* no memory now: the core sends it again */
+        }
+        action->msg.frames_count++;
+    }
+    frame[action->msg.frames_count] = gk_buf_copy(initial + h->lo, (h->hi - h->lo) * sizeof(float));
+    if (!frame[action->msg.frames_count]) {
+        return;
+    }
+    action->msg.frames_count++;
+    send_msg(shell, action->shard, &action->msg);
+}
+
+static void make_init(struct shell *shell)
+{
+    struct gk_worker_event event = {.kind = GK_WORKER_INIT_MADE};
+    struct gk_worker_event stop = {.kind = GK_WORKER_STOP,
+                                   .exit_code = GK_EXIT_INTERNAL,
+                                   .words = "no memory for the initial parameters"};
+    enum gk_err err = gk_trainer_make_init(shell->trainer, &event.init_id);
+
+    feed(shell, err ? &stop : &event);
+}
+
+static void start_step(struct shell *shell, uint64_t step)
+{
+    struct gk_compute_job job = {.run = run_step, .done = step_done, .job = &shell->step};
+
+    if (!shell->job_begun) {
+        shell->job_begun = true;
+        shell->report.started_us = gk_now_us();
+        shell->report.ended_us = shell->report.started_us;
+    }
+    if (step > 0) {
+        gk_trainer_drop_initial(shell->trainer); /* version 1 exists: INIT cannot come again */
+    }
+    memset(&shell->step, 0, sizeof(shell->step));
+    shell->step.step = step;
+    submit(shell, &job);
+}
+
+static void start_eval(struct shell *shell, uint64_t step)
+{
+    struct gk_compute_job job = {.run = run_eval, .done = eval_done, .job = &shell->eval};
+
+    shell->eval.step = step;
+    submit(shell, &job);
+}
+
+static void on_timer(void *context)
+{
+    struct gk_worker_event event = {.kind = GK_WORKER_TICK};
+
+    feed(context, &event);
+}
+
+static void leave(struct shell *shell, const struct gk_worker_action *action)
+{
+    shell->exit_code = action->exit_code;
+    if (action->exit_code == GK_EXIT_OK) {
+        gk_log(GK_LOG_INFO, "WORKER-DONE", "%s", action->words.text);
+        gk_report_summary(&shell->report, gk_worker_stats(shell->core));
+    } else {
+        gk_log(GK_LOG_ERROR, "WORKER-EXIT", "%s", action->words.text);
+        gk_report_death(&shell->report, action->exit_code, action->words.text);
+    }
+    shut_down(shell);
+}
+
+static void perform(struct shell *shell, struct gk_worker_action *action)
+{
+    struct gk_worker_event event = {.kind = GK_WORKER_PERSISTED};
+
+    switch (action->kind) {
+    case GK_WORKER_SEND:
+        send_msg(shell, action->shard, &action->msg);
+        break;
+    case GK_WORKER_SEND_INIT:
+        send_init(shell, action);
+        break;
+    case GK_WORKER_MAKE_INIT:
+        make_init(shell);
+        break;
+    case GK_WORKER_STEP:
+        start_step(shell, action->step);
+        break;
+    case GK_WORKER_PERSIST:
+        feed(shell, &event); /* without a state directory there is nothing to wait for */
+        break;
+    case GK_WORKER_INSTALL:
+        gk_trainer_install(shell->trainer, action->lo, action->hi,
+                           (const float *)(const void *)action->buf->data);
+        shell->report.ended_us = gk_now_us();
+        break;
+    case GK_WORKER_EVALUATE:
+        start_eval(shell, action->step);
+        break;
+    case GK_WORKER_RESET:
+        gk_trainer_reset(shell->trainer);
+        break;
+    case GK_WORKER_ARM_TIMER:
+        gk_timer_arm(shell->timer, action->at_us);
+        break;
+    case GK_WORKER_TRACE:
+        gk_log(action->level, action->id, "%s", action->words.text);
+        break;
+    case GK_WORKER_EXIT:
+        leave(shell, action);
+        break;
+    }
+}
+
+static void feed(struct shell *shell, const struct gk_worker_event *event)
+{
+    GK_ASSERT(shell->events_count < EVENTS_MAX);
+    shell->events[(shell->events_first + shell->events_count++) % EVENTS_MAX] = *event;
+    if (shell->stepping) {
+        return;
+    }
+    shell->stepping = true;
+    while (shell->events_count > 0) {
+        struct gk_worker_event next = shell->events[shell->events_first];
+
+        shell->events_first = (shell->events_first + 1) % EVENTS_MAX;
+        shell->events_count--;
+        next.now_us = gk_now_us();
+        gk_worker_step(shell->core, &next, shell->actions);
+        for (uint32_t i = 0; i < shell->actions->count; i++) {
+            perform(shell, &shell->actions->list[i]);
+        }
+        gk_worker_actions_clear(shell->actions);
+    }
+    shell->stepping = false;
+}
+
+/* What comes in. */
+
+static void on_message(void *context, uint64_t route, struct gk_buf *const *parts,
+                       uint32_t parts_count)
+{
+    struct peer *peer = context;
+    struct shell *shell = peer->shell;
+    struct gk_worker_event event = {.kind = GK_WORKER_MESSAGE, .shard = peer->shard};
+    struct gk_msg msg;
+    struct gk_words words;
+    uint64_t all = 0, arrays = 0;
+    enum gk_err err = gk_msg_from_wire(parts, parts_count, &msg, &words);
+
+    (void)route;
+    if (err) {
+        event.kind = GK_WORKER_BAD_MESSAGE;
+        event.words = words.text;
+        feed(shell, &event);
+        return;
+    }
+    for (uint32_t i = 0; i < parts_count; i++) {
+        all += parts[i]->size;
+    }
+    for (uint32_t i = 0; i < msg.frames_count; i++) {
+        arrays += msg.frame[i]->size;
+    }
+    if (msg.h.kind == GK_KIND_PARAMS) {
+        shell->report.bytes_pulled += arrays;
+    }
+    shell->report.bytes_headers += all - arrays;
+    event.msg = &msg;
+    feed(shell, &event);
+    gk_msg_clear(&msg);
+}
+
+static void on_event(void *context, enum gk_zsock_event what)
+{
+    struct peer *peer = context;
+    struct gk_worker_event event = {.kind = GK_WORKER_PEER_UP, .shard = peer->shard};
+
+    if (what == GK_ZSOCK_DOWN) {
+        event.kind = GK_WORKER_PEER_DOWN;
+    } else if (what != GK_ZSOCK_UP) {
+        return;
+    }
+    feed(peer->shell, &event);
+}
+
+static void on_error(void *context, enum gk_err err, const char *words)
+{
+    struct peer *peer = context;
+    struct gk_worker_event event = {
+        .kind = GK_WORKER_STOP, .exit_code = GK_EXIT_INTERNAL, .words = words};
+
+    gk_log(GK_LOG_ERROR, "WORKER-SOCKET", "socket of shard %u failed: %s (%s)", peer->shard, words,
+           gk_err_text(err));
+    feed(peer->shell, &event);
+}
+
+static void on_signal(void *context, int number)
+{
+    struct gk_worker_event event = {.kind = GK_WORKER_STOP, .exit_code = 128 + number};
+
+    event.words = number == SIGINT ? "stopped by SIGINT" : "stopped by SIGTERM";
+    feed(context, &event);
+}
+
+static void on_link_line(void *context, const json_t *object)
+{
+    (void)context; /* the launcher says nothing yet */
+    (void)object;
+}
+
+static void on_link_ended(void *context)
+{
+    struct gk_worker_event event = {
+        .kind = GK_WORKER_STOP, .exit_code = GK_EXIT_PEER, .words = "the launcher is gone"};
+
+    feed(context, &event);
+}
+
+/* Opening and closing. */
+
+static void shut_down(struct shell *shell)
+{
+    if (shell->closing) {
+        return;
+    }
+    shell->closing = true;
+    gk_timer_close(shell->timer);
+    gk_signals_close(shell->signals);
+    for (uint32_t i = 0; i < shell->peers_count; i++) {
+        if (shell->peers[i].zsock) {
+            gk_zsock_close(shell->peers[i].zsock, LINGER_MS);
+        }
+    }
+    if (shell->compute) {
+        gk_compute_close(shell->compute, NULL);
+    }
+    gk_link_close(shell->report.link, NULL);
+}
+
+static enum gk_err open_sockets(struct shell *shell, const struct gk_addresses *addresses,
+                                struct gk_words *words)
+{
+    static const struct gk_zsock_callbacks callbacks = {
+        .message = on_message, .event = on_event, .error = on_error};
+
+    shell->zmq = gk_net_context();
+    shell->peers = calloc(addresses->count, sizeof(*shell->peers));
+    if (!shell->zmq || !shell->peers) {
+        gk_words_set(words, "no memory for sockets");
+        return GK_E_NOMEM;
+    }
+    for (uint32_t i = 0; i < addresses->count; i++) {
+        enum gk_err err;
+
+        shell->peers[i].shell = shell;
+        shell->peers[i].shard = i;
+        shell->peers_count = i + 1;
+        err = gk_zsock_open(&shell->loop, shell->zmq, GK_ZSOCK_DEALER, addresses->list[i],
+                            &callbacks, &shell->peers[i], &shell->peers[i].zsock, words);
+        if (err) {
+            return err;
+        }
+    }
+    return GK_OK;
+}
+
+static enum gk_err open_core(struct shell *shell, uint32_t rank,
+                             const struct gk_addresses *addresses, struct gk_words *words)
+{
+    const struct gk_worker_options *options = shell->options;
+    struct gk_worker_config *config = &shell->config;
+    const struct gk_spec *spec = gk_trainer_spec(shell->trainer);
+    size_t spec_bytes;
+    enum gk_err err;
+
+    config->job = options->job;
+    config->addresses = addresses->list;
+    config->servers = addresses->count;
+    config->workers = (uint32_t)options->workers;
+    config->rank = rank;
+    config->spec = spec;
+    (void)gk_trainer_spec_bytes(shell->trainer, &spec_bytes, &config->spec_hash);
+    config->model_signature = gk_spec_model_signature(spec);
+    config->takeover = options->takeover;
+    config->deadline_us = options->deadline_s * 1000 * 1000;
+    config->eval_every = options->eval_every;
+    config->evaluates = rank == 0;
+    err = gk_random_bytes(&config->seed, sizeof(config->seed));
+    if (!err) {
+        err = gk_worker_new(config, &shell->core);
+    }
+    if (!err) {
+        err = gk_worker_actions_new(config->servers, &shell->actions);
+    }
+    if (err) {
+        gk_words_set(words, "cannot start: %s", gk_err_text(err));
+    }
+    shell->report.rank = rank;
+    shell->report.params_count = spec->params_count;
+    shell->report.batch = options->batch;
+    return err;
+}
+
+static enum gk_err open_handles(struct shell *shell, struct gk_words *words)
+{
+    static const struct gk_link_callbacks link_callbacks = {.line = on_link_line,
+                                                            .ended = on_link_ended};
+    int fd = (int)shell->options->launcher_fd;
+    enum gk_err err = gk_signals_open(&shell->loop, on_signal, shell, &shell->signals, words);
+
+    if (!err) {
+        gk_words_set(words, "no memory for a timer");
+        err = gk_timer_open(&shell->loop, on_timer, shell, &shell->timer);
+    }
+    if (err) {
+        return err;
+    }
+    if (fd > 0) {
+        err = gk_link_open(&shell->loop, fd, &link_callbacks, shell, &shell->report.link, words);
+    }
+    return err ? err : gk_compute_open(&shell->loop, shell, &shell->compute, words);
+}
+
+static void fini(struct shell *shell)
+{
+    int err;
+
+    (void)uv_run(&shell->loop, UV_RUN_DEFAULT); /* the closing callbacks */
+    err = uv_loop_close(&shell->loop);
+    GK_ASSERT(err == 0);
+    gk_net_context_free(shell->zmq);
+    gk_worker_actions_free(shell->actions);
+    gk_worker_free(shell->core);
+    gk_push_free(shell->step.push && !shell->core ? shell->step.push : NULL);
+    free(shell->peers);
+    free(shell);
+}
+
+int gk_worker_run(const struct gk_worker_options *options, uint32_t rank,
+                  const struct gk_addresses *addresses, struct gk_trainer *trainer)
+{
+    struct gk_worker_event start = {.kind = GK_WORKER_START};
+    struct shell *shell = calloc(1, sizeof(*shell));
+    struct gk_words words;
+    int exit_code;
+
+    if (!shell || uv_loop_init(&shell->loop)) {
+        free(shell);
+        gk_log(GK_LOG_ERROR, "WORKER-EXIT", "no memory for the event loop");
+        return GK_EXIT_INTERNAL;
+    }
+    shell->options = options;
+    shell->trainer = trainer;
+    if (open_core(shell, rank, addresses, &words) || open_handles(shell, &words) ||
+        open_sockets(shell, addresses, &words)) {
+        gk_log(GK_LOG_ERROR, "WORKER-EXIT", "%s", words.text);
+        gk_report_death(&shell->report, GK_EXIT_CONFIG, words.text);
+        shell->exit_code = GK_EXIT_CONFIG;
+        shut_down(shell);
+    } else {
+        feed(shell, &start);
+        (void)uv_run(&shell->loop, UV_RUN_DEFAULT);
+    }
+    exit_code = shell->exit_code;
+    fini(shell);
+    return exit_code;
+}

@@ -1,0 +1,409 @@
+#include "worker/trainer.h"
+
+#include "common/assert.h"
+#include "common/bits.h"
+#include "common/exit.h"
+#include "common/hash.h"
+#include "common/limits.h"
+#include "common/net/clock.h"
+#include "worker/data/data.h"
+#include "worker/model/model.h"
+#include "worker/select/select.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EVAL_BATCH = 256 };
+
+struct gk_trainer {
+    const struct gk_worker_options *options;
+    uint32_t rank, servers;
+    struct gk_dataset *dataset;
+    struct gk_batcher batcher;
+    struct gk_model *model;
+    const struct gk_vector_ops *ops;
+    struct gk_queue *queue;
+    struct gk_selector *selector;
+    struct gk_spec spec;
+    uint8_t spec_bytes[GK_SPEC_BYTES_MAX];
+    size_t spec_bytes_count;
+    uint64_t spec_hash;
+    uint64_t params_count;
+    float *params, *gradient, *residual,
+        *initial;      /* d floats each; gradient and residual change places */
+    uint32_t *samples; /* batch */
+    uint32_t *labels;  /* batch */
+    float *inputs;     /* batch x features */
+};
+
+static enum gk_err parse_milestones(const char *text, struct gk_spec *spec, struct gk_words *words)
+{
+    while (*text) {
+        char *end;
+        unsigned long long value;
+
+        errno = 0;
+        value = strtoull(text, &end, 10);
+        if (errno || end == text || *text == '-' || (*end && *end != ',')) {
+            gk_words_set(words, "--milestones '%s': expected rising step numbers like 500,750",
+                         text);
+            return GK_E_CONFIG;
+        }
+        if (spec->milestones_count == GK_MILESTONES_MAX) {
+            gk_words_set(words, "--milestones: more than %d", GK_MILESTONES_MAX);
+            return GK_E_CONFIG;
+        }
+        spec->milestones[spec->milestones_count++] = value;
+        text = *end ? end + 1 : end;
+    }
+    return GK_OK;
+}
+
+/* The largest number of entries that one step of this operator may push. */
+static enum gk_err push_max(const struct gk_worker_options *options, uint64_t params_count,
+                            uint64_t *ret_max, struct gk_words *words)
+{
+    uint32_t count;
+    const struct gk_operator *const *operators = gk_operators(&count);
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (strcmp(operators[i]->name, options->compressor) == 0) {
+            *ret_max = operators[i]->unbounded ? params_count
+                                               : gk_select_k(options->density, params_count);
+            return GK_OK;
+        }
+    }
+    gk_words_set(words, "--compressor '%s' does not exist: %s", options->compressor,
+                 gk_operator_choices());
+    return GK_E_CONFIG;
+}
+
+static enum gk_err make_spec(struct gk_trainer *trainer, struct gk_words *words)
+{
+    static const uint32_t optimizers[] = {GK_OPTIMIZER_NONE, GK_OPTIMIZER_SGD,
+                                          GK_OPTIMIZER_MOMENTUM, GK_OPTIMIZER_NESTEROV};
+    static const uint32_t schedules[] = {GK_SCHEDULE_CONSTANT, GK_SCHEDULE_MILESTONES,
+                                         GK_SCHEDULE_COSINE};
+    const struct gk_worker_options *options = trainer->options;
+    struct gk_spec *spec = &trainer->spec;
+    enum gk_err err;
+
+    spec->workers = (uint32_t)options->workers;
+    spec->servers = trainer->servers;
+    spec->mode = GK_MODE_BSP;
+    spec->lost_policy = GK_LOST_WAIT;
+    spec->nonfinite_policy = options->nonfinite;
+    spec->seed = options->seed;
+    spec->steps = options->steps;
+    spec->optimizer = optimizers[options->optimizer];
+    spec->lr = (float)options->lr;
+    spec->momentum = options->optimizer >= 2 ? (float)options->momentum : 0;
+    spec->weight_decay = (float)options->weight_decay;
+    spec->schedule = schedules[options->schedule];
+    spec->warmup_steps = options->warmup;
+    if (spec->schedule == GK_SCHEDULE_MILESTONES) {
+        spec->lr_gamma = (float)options->lr_gamma;
+        err = parse_milestones(options->milestones, spec, words);
+        if (err) {
+            return err;
+        }
+    }
+    spec->lr_min = spec->schedule == GK_SCHEDULE_COSINE ? (float)options->lr_min : 0;
+    (void)snprintf(spec->model, sizeof(spec->model), "%s", options->model);
+    /* The table is borrowed from the model: encode only reads it. */
+    spec->tensors = (struct gk_tensor *)(uintptr_t)gk_model_tensors(
+        trainer->model, &spec->tensors_count, &spec->params_count);
+    trainer->params_count = spec->params_count;
+    err = push_max(options, spec->params_count, &spec->push_max, words);
+    if (!err) {
+        err = gk_spec_check(spec, words);
+    }
+    if (!err) {
+        err = gk_spec_encode(spec, trainer->spec_bytes, &trainer->spec_bytes_count, words);
+    }
+    trainer->spec_hash = gk_spec_hash(trainer->spec_bytes, trainer->spec_bytes_count);
+    return err;
+}
+
+static float *alloc_floats(struct gk_trainer *trainer, uint64_t count)
+{
+    return trainer->ops->alloc(trainer->queue, GK_MEMORY_DEVICE, count * sizeof(float));
+}
+
+static enum gk_err alloc_memory(struct gk_trainer *trainer, struct gk_words *words)
+{
+    uint64_t batch = trainer->options->batch;
+
+    trainer->params = alloc_floats(trainer, trainer->params_count);
+    trainer->gradient = alloc_floats(trainer, trainer->params_count);
+    trainer->residual = alloc_floats(trainer, trainer->params_count);
+    trainer->samples = calloc(batch, sizeof(*trainer->samples));
+    trainer->labels = calloc(batch, sizeof(*trainer->labels));
+    trainer->inputs = calloc(batch * trainer->dataset->features, sizeof(*trainer->inputs));
+    if (!trainer->params || !trainer->gradient || !trainer->residual || !trainer->samples ||
+        !trainer->labels || !trainer->inputs) {
+        gk_words_set(words, "no memory for %llu parameters and batches of %llu",
+                     (unsigned long long)trainer->params_count, (unsigned long long)batch);
+        return GK_E_NOMEM;
+    }
+    return gk_batcher_init(&trainer->batcher, trainer->dataset, trainer->options->seed,
+                           trainer->rank, (uint32_t)trainer->options->workers, (uint32_t)batch);
+}
+
+static enum gk_err open_model(struct gk_trainer *trainer, struct gk_words *words)
+{
+    const struct gk_worker_options *options = trainer->options;
+    struct gk_model_setup setup = {
+        .layers = gk_layers_cpu(),
+        .features = trainer->dataset->features,
+        .classes = trainer->dataset->classes,
+        .batch_max = options->batch > EVAL_BATCH ? (uint32_t)options->batch : EVAL_BATCH};
+
+    return gk_model_new(options->model, &setup, &trainer->model, words);
+}
+
+static enum gk_err open_selector(struct gk_trainer *trainer, struct gk_words *words)
+{
+    struct gk_range whole = {.lo = 0, .hi = trainer->params_count};
+    struct gk_select_setup setup = {.ops = trainer->ops,
+                                    .queue = trainer->queue,
+                                    .params_count = trainer->params_count,
+                                    .segments = &whole,
+                                    .segments_count = 1,
+                                    .seed = trainer->options->seed,
+                                    .rank = trainer->rank,
+                                    .policy = GK_NONFINITE_ABORT};
+
+    return gk_selector_new(trainer->options->compressor, trainer->options->density, &setup,
+                           &trainer->selector, words);
+}
+
+enum gk_err gk_trainer_open(const struct gk_worker_options *options, uint32_t rank,
+                            uint32_t servers, struct gk_trainer **ret_trainer, int *ret_exit,
+                            struct gk_words *words)
+{
+    struct gk_trainer *trainer = calloc(1, sizeof(*trainer));
+    enum gk_err err;
+
+    *ret_exit = GK_EXIT_INTERNAL;
+    if (!trainer) {
+        gk_words_set(words, "no memory");
+        return GK_E_NOMEM;
+    }
+    trainer->options = options;
+    trainer->rank = rank;
+    trainer->servers = servers;
+    err = gk_vector_cpu(&trainer->ops, words);
+    if (!err) {
+        err = trainer->ops->open(&trainer->queue, words);
+    }
+    if (err) {
+        *ret_exit = err == GK_E_CONFIG ? GK_EXIT_CONFIG : GK_EXIT_INTERNAL;
+        goto out;
+    }
+    err = gk_dataset_open(options->data, &trainer->dataset, words);
+    if (err) {
+        *ret_exit = GK_EXIT_DATA;
+        goto out;
+    }
+    err = open_model(trainer, words);
+    if (!err) {
+        err = make_spec(trainer, words);
+    }
+    if (!err) {
+        err = alloc_memory(trainer, words);
+    }
+    if (!err) {
+        err = open_selector(trainer, words);
+    }
+    if (err) {
+        *ret_exit = err == GK_E_NOMEM ? GK_EXIT_INTERNAL : GK_EXIT_USAGE;
+        goto out;
+    }
+    *ret_trainer = trainer;
+    return GK_OK;
+out:
+    gk_trainer_close(trainer);
+    return err;
+}
+
+void gk_trainer_close(struct gk_trainer *trainer)
+{
+    if (!trainer) {
+        return;
+    }
+    gk_selector_free(trainer->selector);
+    gk_batcher_fini(&trainer->batcher);
+    if (trainer->queue) {
+        trainer->ops->free(trainer->queue, GK_MEMORY_DEVICE, trainer->params);
+        trainer->ops->free(trainer->queue, GK_MEMORY_DEVICE, trainer->gradient);
+        trainer->ops->free(trainer->queue, GK_MEMORY_DEVICE, trainer->residual);
+        trainer->ops->free(trainer->queue, GK_MEMORY_DEVICE, trainer->initial);
+        trainer->ops->close(trainer->queue);
+    }
+    gk_model_free(trainer->model);
+    gk_dataset_free(trainer->dataset);
+    free(trainer->samples);
+    free(trainer->labels);
+    free(trainer->inputs);
+    free(trainer);
+}
+
+const struct gk_spec *gk_trainer_spec(const struct gk_trainer *trainer)
+{
+    return &trainer->spec;
+}
+
+const uint8_t *gk_trainer_spec_bytes(const struct gk_trainer *trainer, size_t *ret_bytes,
+                                     uint64_t *ret_hash)
+{
+    *ret_bytes = trainer->spec_bytes_count;
+    *ret_hash = trainer->spec_hash;
+    return trainer->spec_bytes;
+}
+
+void gk_trainer_describe(const struct gk_trainer *trainer, struct gk_words *ret_words)
+{
+    const struct gk_worker_options *options = trainer->options;
+
+    gk_words_set(ret_words,
+                 "%s on %s: %llu parameters, %u training and %u test samples; %s at density %g; "
+                 "%s, %s; %.1f MiB for "
+                 "parameters, gradient and residual",
+                 options->model, trainer->dataset->name, (unsigned long long)trainer->params_count,
+                 trainer->dataset->train_count, trainer->dataset->test_count, options->compressor,
+                 options->density, trainer->ops->caps(trainer->queue)->name,
+                 gk_layers_cpu()->fingerprint(),
+                 3.0 * sizeof(float) * (double)trainer->params_count / (1 << 20));
+}
+
+const char *gk_trainer_data_note(const struct gk_trainer *trainer)
+{
+    return trainer->dataset->note;
+}
+
+enum gk_err gk_trainer_make_init(struct gk_trainer *trainer, uint64_t *ret_init_id)
+{
+    uint64_t id;
+
+    trainer->initial = alloc_floats(trainer, trainer->params_count);
+    if (!trainer->initial) {
+        return GK_E_NOMEM;
+    }
+    gk_model_init(trainer->model, trainer->options->seed, trainer->initial);
+    id = gk_hash64_more(0, trainer->spec_bytes, trainer->spec_bytes_count);
+    id = gk_hash64_more(id, trainer->initial, trainer->params_count * sizeof(float));
+    *ret_init_id = id ? id : 1;
+    return GK_OK;
+}
+
+const float *gk_trainer_initial(const struct gk_trainer *trainer)
+{
+    return trainer->initial;
+}
+
+void gk_trainer_drop_initial(struct gk_trainer *trainer)
+{
+    trainer->ops->free(trainer->queue, GK_MEMORY_DEVICE, trainer->initial);
+    trainer->initial = NULL;
+}
+
+void gk_trainer_install(struct gk_trainer *trainer, uint64_t lo, uint64_t hi, const float *values)
+{
+    GK_ASSERT(lo < hi && hi <= trainer->params_count);
+    memcpy(trainer->params + lo, values, (hi - lo) * sizeof(float));
+}
+
+void gk_trainer_reset(struct gk_trainer *trainer)
+{
+    memset(trainer->residual, 0, trainer->params_count * sizeof(float));
+}
+
+static void load_batch(struct gk_trainer *trainer, uint64_t step)
+{
+    const struct gk_dataset *dataset = trainer->dataset;
+
+    gk_batcher_at(&trainer->batcher, step, trainer->samples);
+    for (uint32_t i = 0; i < trainer->options->batch; i++) {
+        uint32_t sample = trainer->samples[i];
+
+        memcpy(trainer->inputs + (size_t)i * dataset->features,
+               dataset->train + (size_t)sample * dataset->features,
+               dataset->features * sizeof(float));
+        trainer->labels[i] = dataset->train_labels[sample];
+    }
+}
+
+static enum gk_err encode(struct gk_trainer *trainer, const struct gk_selected *selected,
+                          struct gk_trainer_step *step)
+{
+    struct gk_push_source source = {.step = step->step,
+                                    .samples = trainer->options->batch,
+                                    .rank = trainer->rank,
+                                    .servers = trainer->servers,
+                                    .params_count = trainer->params_count,
+                                    .idx = selected->idx,
+                                    .val = selected->val,
+                                    .n = selected->n,
+                                    .chunk_floats = GK_CHUNK_FLOATS};
+
+    return gk_push_encode(&source, &step->push, &step->words);
+}
+
+void gk_trainer_step(struct gk_trainer *trainer, struct gk_trainer_step *step)
+{
+    struct gk_select_step select = {.step = step->step, .density = trainer->options->density};
+    struct gk_selected selected;
+    uint64_t start_us = gk_now_us();
+    uint64_t computed_us;
+    double loss;
+    enum gk_err err;
+    float *swap;
+
+    step->push = NULL;
+    load_batch(trainer, step->step);
+    gk_model_gradient(trainer->model, trainer->params, trainer->inputs, trainer->labels,
+                      (uint32_t)trainer->options->batch, trainer->gradient, &loss, &step->hits);
+    step->loss = loss / (double)trainer->options->batch;
+    computed_us = gk_now_us();
+    step->compute_us = computed_us - start_us;
+    select.g = trainer->gradient;
+    select.e = trainer->residual;
+    err = gk_selector_step(trainer->selector, &select, &selected, &step->words);
+    if (!err) {
+        step->selected = selected.n;
+        err = encode(trainer, &selected, step);
+    }
+    step->select_us = gk_now_us() - computed_us;
+    if (err) {
+        step->exit_code = err == GK_E_NONFINITE ? GK_EXIT_DATA : GK_EXIT_INTERNAL;
+        return;
+    }
+    swap = trainer->gradient; /* it holds the new residual now */
+    trainer->gradient = trainer->residual;
+    trainer->residual = swap;
+}
+
+void gk_trainer_evaluate(struct gk_trainer *trainer, struct gk_trainer_eval *eval)
+{
+    const struct gk_dataset *dataset = trainer->dataset;
+    double loss = 0;
+    uint64_t hits = 0;
+
+    for (uint32_t first = 0; first < dataset->test_count; first += EVAL_BATCH) {
+        uint32_t count =
+            dataset->test_count - first < EVAL_BATCH ? dataset->test_count - first : EVAL_BATCH;
+        double batch_loss;
+        uint64_t batch_hits;
+
+        gk_model_evaluate(trainer->model, trainer->params,
+                          dataset->test + (size_t)first * dataset->features,
+                          dataset->test_labels + first, count, &batch_loss, &batch_hits);
+        loss += batch_loss;
+        hits += batch_hits;
+    }
+    eval->accuracy = (double)hits / (double)dataset->test_count;
+    eval->loss = loss / (double)dataset->test_count;
+}
