@@ -169,11 +169,13 @@ static enum gk_err check_chunk(const struct gk_header *h, const struct gk_kind_r
 
 static enum gk_err check_code(const struct gk_header *h, struct gk_words *words)
 {
-    if (h->kind == GK_KIND_REFUSE &&
-        (h->code < GK_CODE_PROTOCOL || h->code > GK_CODE_WRONG_EPOCH)) {
+    bool refuses = h->code >= GK_CODE_PROTOCOL && h->code <= GK_CODE_WRONG_EPOCH;
+    bool nacks = h->code >= GK_CODE_NO_SESSION && h->code <= GK_CODE_FINISHED;
+
+    if (h->kind == GK_KIND_REFUSE && !refuses) {
         return corrupt(words, "code", h->code, "no reason to refuse");
     }
-    if (h->kind == GK_KIND_NACK && (h->code < GK_CODE_NO_SESSION || h->code > GK_CODE_FINISHED)) {
+    if (h->kind == GK_KIND_NACK && !nacks && h->code != GK_CODE_DRAINING) {
         return corrupt(words, "code", h->code, "no code of a NACK");
     }
     return GK_OK;
@@ -392,9 +394,6 @@ static enum gk_err check_ping(const struct gk_msg *msg, struct gk_words *words)
     }
     if (msg->h.kind == GK_KIND_PING && ping->received_us != 0) {
         return corrupt(words, "received_us", ping->received_us, "but only a PONG has it");
-    }
-    if (msg->h.kind == GK_KIND_PING && ping->waits_count != 0) {
-        return corrupt(words, "waits_count", ping->waits_count, "but only a PONG has it");
     }
     return GK_OK;
 }

@@ -5,39 +5,58 @@
 #include <string.h>
 
 #define BYTES_OF(type, member) sizeof(((type *)0)->member)
-#define FIELD(type, member, field_name)                                                            \
-    {#field_name, offsetof(type, member), BYTES_OF(type, member)},
+#define FIELD(type, member, named)                                                                 \
+    {                                                                                              \
+        named, offsetof(type, member), BYTES_OF(type, member)                                      \
+    }
 
 static const struct gk_field HEADER[] = {
-#define HEADER_FIELD(constant, member, name) FIELD(struct gk_header, member, name)
+#define HEADER_FIELD(constant, member, name) FIELD(struct gk_header, member, #name),
     GK_HEADER_FIELD_MAP(HEADER_FIELD)
 #undef HEADER_FIELD
 };
 
 /* The numbers of the bodies' fields are positions too. */
 static const struct gk_field HELLO[] = {
-#define X(member, name) FIELD(struct gk_hello, member, name)
-    X(protocol_min, protocol_min) X(protocol_max, protocol_max) X(job_uid.hi, job_uid_hi)
-        X(job_uid.lo, job_uid_lo) X(spec_hash, spec_hash) X(model_signature, model_signature)
-            X(workers, workers) X(servers, servers) X(role, role) X(life_nonce, life_nonce)
-                X(takeover, takeover) X(slot, slot) X(slot_step, slot_step)
-                    X(slot_push_id, slot_push_id) X(slot_left_at, slot_left_at)
-#undef X
+    FIELD(struct gk_hello, protocol_min, "protocol_min"),
+    FIELD(struct gk_hello, protocol_max, "protocol_max"),
+    FIELD(struct gk_hello, job_uid.hi, "job_uid_hi"),
+    FIELD(struct gk_hello, job_uid.lo, "job_uid_lo"),
+    FIELD(struct gk_hello, spec_hash, "spec_hash"),
+    FIELD(struct gk_hello, model_signature, "model_signature"),
+    FIELD(struct gk_hello, workers, "workers"),
+    FIELD(struct gk_hello, servers, "servers"),
+    FIELD(struct gk_hello, role, "role"),
+    FIELD(struct gk_hello, life_nonce, "life_nonce"),
+    FIELD(struct gk_hello, takeover, "takeover"),
+    FIELD(struct gk_hello, slot, "slot"),
+    FIELD(struct gk_hello, slot_step, "slot_step"),
+    FIELD(struct gk_hello, slot_push_id, "slot_push_id"),
+    FIELD(struct gk_hello, slot_left_at, "slot_left_at"),
 };
 
 static const struct gk_field WELCOME[] = {
-#define X(member, name) FIELD(struct gk_welcome, member, name)
-    X(life_nonce, life_nonce) X(job_uid.hi, job_uid_hi) X(job_uid.lo, job_uid_lo)
-        X(initialised, initialised) X(spec_hash, spec_hash) X(oldest_version, oldest_version)
-            X(highest_incarnation, highest_incarnation) X(credit_bytes, credit_bytes)
-                X(finished, finished) X(workers_present, workers_present) X(workers, workers)
-#undef X
+    FIELD(struct gk_welcome, life_nonce, "life_nonce"),
+    FIELD(struct gk_welcome, job_uid.hi, "job_uid_hi"),
+    FIELD(struct gk_welcome, job_uid.lo, "job_uid_lo"),
+    FIELD(struct gk_welcome, initialised, "initialised"),
+    FIELD(struct gk_welcome, spec_hash, "spec_hash"),
+    FIELD(struct gk_welcome, oldest_version, "oldest_version"),
+    FIELD(struct gk_welcome, highest_incarnation, "highest_incarnation"),
+    FIELD(struct gk_welcome, credit_bytes, "credit_bytes"),
+    FIELD(struct gk_welcome, finished, "finished"),
+    FIELD(struct gk_welcome, workers_present, "workers_present"),
+    FIELD(struct gk_welcome, workers, "workers"),
 };
 
 static const struct gk_field PING[] = {
-#define X(member) FIELD(struct gk_ping, member, member)
-    X(sent_us) X(received_us) X(waits) X(waits_for) X(waits_count) X(waits_version) X(waits_us)
-#undef X
+    FIELD(struct gk_ping, sent_us, "sent_us"),
+    FIELD(struct gk_ping, received_us, "received_us"),
+    FIELD(struct gk_ping, waits, "waits"),
+    FIELD(struct gk_ping, waits_for, "waits_for"),
+    FIELD(struct gk_ping, waits_count, "waits_count"),
+    FIELD(struct gk_ping, waits_version, "waits_version"),
+    FIELD(struct gk_ping, waits_us, "waits_us"),
 };
 
 #define F(constant) (UINT64_C(1) << GK_FIELD_##constant)

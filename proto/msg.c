@@ -112,13 +112,14 @@ static enum gk_err json_check(const struct gk_buf *part, struct gk_words *words)
 
 /* The transport aligns what it receives; other callers may not, and nobody behind this point should
  * have to ask. */
-static enum gk_err keep_frame(struct gk_buf *part, struct gk_msg *msg)
+static enum gk_err keep_frame(struct gk_buf *part, struct gk_msg *msg, struct gk_words *words)
 {
     struct gk_buf *frame = (uintptr_t)part->data % FRAME_ALIGN == 0
                                ? gk_buf_ref(part)
                                : gk_buf_copy(part->data, part->size);
 
     if (!frame) {
+        gk_words_set(words, "no memory for a frame of %zu bytes", part->size);
         return GK_E_NOMEM;
     }
     msg->frame[msg->frames_count++] = frame;
@@ -150,7 +151,7 @@ static enum gk_err part_from_wire(enum gk_part kind, struct gk_buf *part, struct
     case GK_PART_SPEC:
         break; /* gk_spec_decode() judges it */
     }
-    return err ? err : keep_frame(part, msg);
+    return err ? err : keep_frame(part, msg, words);
 }
 
 static enum gk_err parts_from_wire(struct gk_buf *const *parts, uint32_t count, struct gk_msg *msg,
@@ -167,10 +168,25 @@ static enum gk_err parts_from_wire(struct gk_buf *const *parts, uint32_t count, 
     return err;
 }
 
+/* Keep the header alone.  Whoever answers repeats rank and shard, and must not be led into sending
+ * nonsense. */
+static enum gk_err failed(enum gk_err err, struct gk_msg *msg, struct gk_words *words)
+{
+    struct gk_header header = msg->h;
+
+    gk_msg_clear(msg);
+    msg->h = header;
+    msg->h.rank = header.rank < GK_WORKERS_MAX ? header.rank : GK_RANK_ANY;
+    msg->h.shard = header.shard < GK_SERVERS_MAX ? header.shard : 0;
+    if (gk_kind_rule(header.kind)) {
+        gk_words_prefix(words, "%s: ", gk_kind_name(header.kind));
+    }
+    return err;
+}
+
 enum gk_err gk_msg_from_wire(struct gk_buf *const *parts, uint32_t parts_count,
                              struct gk_msg *ret_msg, struct gk_words *words)
 {
-    struct gk_header header;
     enum gk_err err;
 
     memset(ret_msg, 0, sizeof(*ret_msg));
@@ -179,22 +195,13 @@ enum gk_err gk_msg_from_wire(struct gk_buf *const *parts, uint32_t parts_count,
         return GK_E_CORRUPT;
     }
     err = header_from_wire(parts[0], &ret_msg->h, words);
-    if (err) {
-        return err;
-    }
-    err = gk_header_check(&ret_msg->h, words);
+    err = err ? err : gk_header_check(&ret_msg->h, words);
     if (!err && parts_count > GK_PARTS_MAX) {
         gk_words_set(words, "%" PRIu32 " parts, the limit is %d", parts_count, GK_PARTS_MAX);
         err = GK_E_LIMIT;
     }
     err = err ? err : parts_from_wire(parts + 1, parts_count - 1, ret_msg, words);
-    if (err) {
-        header = ret_msg->h;
-        gk_msg_clear(ret_msg);
-        ret_msg->h = header;
-        gk_words_prefix(words, "%s: ", gk_kind_name(header.kind));
-    }
-    return err;
+    return err ? failed(err, ret_msg, words) : GK_OK;
 }
 
 /* Words may quote a file or a peer: what is not printable UTF-8 becomes '?', what is too long is

@@ -198,7 +198,8 @@ struct gk_msg {
  * GK_E_CORRUPT: magic, CRC, lengths, encodings, order of indices, non-finite values ...; GK_E_UNSUPPORTED: unknown kind
  * or an encoding that is reserved; GK_E_LIMIT: sizes.  `words` says which field and which value.
  * After GK_E_UNSUPPORTED and GK_E_CORRUPT, `ret_msg->h` holds what could be read of the header when its CRC was right
- * (kind 0 otherwise), so that it can be answered; frames are then empty.  Any thread. */
+ * (kind 0 otherwise), so that it can be answered; frames are then empty.  A rank or shard out of range is replaced there,
+ * by GK_RANK_ANY and 0, so that an answer that repeats them is legal.  Any thread. */
 enum gk_err gk_msg_from_wire(struct gk_buf *const *parts, uint32_t parts_count, struct gk_msg *ret_msg,
                              struct gk_words *words);
 
