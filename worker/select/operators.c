@@ -61,9 +61,10 @@ static enum gk_err find_bad(struct gk_selector *selector, const struct gk_select
                             setup->ops->select_ge(setup->queue, &args), words);
 }
 
-/* u := e at the non-finite entries of one range of at most scratch->room elements. */
+/* u := source at the non-finite entries of one range of at most scratch->room elements; NULL:
+ * zeros. */
 static enum gk_err restore_range(struct gk_selector *selector, const struct gk_select_step *step,
-                                 struct gk_range range, struct gk_words *words)
+                                 struct gk_range range, const float *source, struct gk_words *words)
 {
     const struct gk_select_setup *setup = &selector->setup;
     struct gk_select_scratch *scratch = selector->scratch;
@@ -72,26 +73,42 @@ static enum gk_err restore_range(struct gk_selector *selector, const struct gk_s
         return err;
 
     struct gk_ticket ticket = {0};
-    memset(scratch->val, 0,
-           scratch->count * sizeof(float)); /* stands in for a residual that is NULL */
+    memset(scratch->val, 0, scratch->count * sizeof(float)); /* the zeros */
     for (uint64_t i = 0; i < scratch->count;) {
         const uint32_t at = scratch->idx[i];
         uint64_t run = 1;
         while (i + run < scratch->count && scratch->idx[i + run] == at + run)
             run++;
-        const float *source = step->e != NULL ? step->e + at : scratch->val;
-        ticket = setup->ops->copy(setup->queue, step->g + at, source, run * sizeof(float));
+        ticket = setup->ops->copy(setup->queue, step->g + at,
+                                  source != NULL ? source + at : scratch->val, run * sizeof(float));
         i += run;
     }
     return gk_operator_wait(selector, step, "zeroing non-finite entries", ticket, words);
+}
+
+/* The old residual where u is not finite; zero where that residual itself was damaged. */
+static enum gk_err restore(struct gk_selector *selector, const struct gk_select_step *step,
+                           struct gk_words *words)
+{
+    const uint64_t d = selector->setup.params_count;
+    const uint64_t room = selector->scratch->room;
+    enum gk_err err = GK_OK;
+
+    for (uint64_t lo = 0; lo < d && err == GK_OK; lo += room) {
+        const struct gk_range range = {lo, gk_min_u64(lo + room, d)};
+        err = restore_range(selector, step, range, step->e, words);
+        if (err == GK_OK && step->e != NULL)
+            err = restore_range(selector, step, range, NULL, words);
+    }
+    return err;
 }
 
 enum gk_err gk_operator_screen(struct gk_selector *selector, const struct gk_select_step *step,
                                struct gk_selected *ret, bool *ret_go, struct gk_words *words)
 {
     struct gk_select_scratch *scratch = selector->scratch;
-    const uint64_t d = selector->setup.params_count;
-    enum gk_err err = find_bad(selector, step, (struct gk_range){0, d}, words);
+    const struct gk_range whole = {0, selector->setup.params_count};
+    enum gk_err err = find_bad(selector, step, whole, words);
     if (err != GK_OK)
         return err;
     ret->passes++;
@@ -104,11 +121,7 @@ enum gk_err gk_operator_screen(struct gk_selector *selector, const struct gk_sel
         *ret_go = false;
         return gk_operator_refuse(selector, step, ret, words);
     }
-    for (uint64_t lo = 0; lo < d && err == GK_OK; lo += scratch->room) {
-        const struct gk_range range = {lo, gk_min_u64(lo + scratch->room, d)};
-        err = restore_range(selector, step, range, words);
-    }
-    return err;
+    return restore(selector, step, words);
 }
 
 enum gk_err gk_operator_take(struct gk_selector *selector, const struct gk_select_step *step,
