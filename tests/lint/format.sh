@@ -1,0 +1,8 @@
+#!/bin/sh
+# Every C file is as clang-format (version 14, .clang-format) writes it.
+set -eu
+root=$(cd "$(dirname "$0")/../.." && pwd)
+cd "$root"
+format=$(command -v clang-format-14 || command -v clang-format)
+find common proto cuda server worker tool tests \( -name '*.c' -o -name '*.h' \) -print0 |
+    xargs -0 "$format" --dry-run --Werror

@@ -1,0 +1,69 @@
+#!/bin/sh
+# Installs what is missing, builds with gcc, clang and sanitizers, runs all tests.  Last line: N passed, N failed.
+# usage: tests/run.sh [quick]      quick: the gcc release build alone
+set -eu
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+. "$root/deploy/setup.sh"
+
+case "${1:-}" in
+-h | --help)
+    printf 'usage: tests/run.sh [quick]\n\n'
+    printf 'Installs the missing Debian packages, then lints, builds and tests three builds in build/: release (gcc), clang and\n'
+    printf 'asan (address and undefined-behaviour sanitizers), and the threaded programs under tsan.  quick: release alone.\n'
+    exit 0
+    ;;
+quick) presets="release" ;;
+"") presets="release clang asan tsan" ;;
+*) fail "unknown argument '$1': expected nothing or quick" ;;
+esac
+
+# shellcheck disable=SC2086
+install_packages $GK_BUILD_PACKAGES $GK_TEST_PACKAGES
+passed=0
+failed=0
+started=$(date +%s)
+
+# One check outside the builds: its words are shown only when it fails.
+check() {
+    name=$1
+    shift
+    if output=$("$@" 2>&1); then
+        say "$name: ok"
+        passed=$((passed + 1))
+    else
+        printf '%s\n' "$output"
+        say "$name: FAILED"
+        failed=$((failed + 1))
+    fi
+}
+
+build_and_test() {
+    preset=$1
+    log="$root/build/$preset.log"
+    mkdir -p "$root/build"
+    say "$preset: building"
+    if ! { cmake --preset "$preset" -S "$root" -DGK_TESTS=ON && cmake --build "$root/build/$preset"; } >"$log" 2>&1; then
+        tail -n 40 "$log"
+        say "$preset: the build FAILED (all of it: $log)"
+        failed=$((failed + 1))
+        return
+    fi
+    say "$preset: testing"
+    junit="$root/build/$preset-tests.xml"
+    rm -f "$junit"
+    (cd "$root" && ctest --preset "$preset" -j2 --output-junit "$junit") || true
+    counts=$(python3 "$root/tests/count.py" "$junit") || counts="0 1"
+    passed=$((passed + ${counts% *}))
+    failed=$((failed + ${counts#* }))
+}
+
+check "layers, sizes and habits" python3 "$root/tests/lint/lint.py" "$root"
+check "the lint can fail" python3 "$root/tests/lint/selftest.py"
+check "format" "$root/tests/lint/format.sh"
+for preset in $presets; do
+    build_and_test "$preset"
+done
+say "took $(($(date +%s) - started)) s"
+printf '%d passed, %d failed\n' "$passed" "$failed"
+[ "$failed" = 0 ]
