@@ -4,6 +4,8 @@
  * counted. */
 #include "worker/data/data.h"
 
+#include "common/rng.h"
+
 #include <criterion/criterion.h>
 
 #include <stdlib.h>
@@ -115,6 +117,26 @@ Test(data_batch, batcher_agrees)
         }
         gk_batcher_fini(&batcher);
         gk_batcher_fini(&batcher);
+    }
+}
+
+/* Every trained model depends on which slice of which permutation is dealt. */
+Test(data_batch, slices_of_the_permutation)
+{
+    static const uint64_t epochs[] = {0, 1, 77, UINT64_C(0x300000005)};
+    static const struct sizes sizes = {101, 4, 8}; /* 3 steps an epoch, 5 samples left out */
+    uint32_t permutation[101], samples[32];
+
+    for (size_t i = 0; i < sizeof(epochs) / sizeof(epochs[0]); i++) {
+        const struct gk_rng rng = {
+            .seed = 6, .purpose = GK_RNG_BATCH, .a = epochs[i] & UINT32_MAX, .b = epochs[i] >> 32};
+
+        gk_rng_permute(&rng, permutation, 101);
+        for (uint32_t step = 0; step < 3; step++) {
+            all_ranks(&sizes, 6, epochs[i] * 3 + step, samples);
+            cr_assert_eq(memcmp(samples, permutation + step * 32, sizeof(samples)), 0,
+                         "epoch %zu, step %u", i, step);
+        }
     }
 }
 

@@ -278,9 +278,12 @@ Test(data_mnist, broken)
     check_error(name, GK_E_CORRUPT,
                 "train-labels-idx1-ubyte: IDX magic 00000802, expected 00000801 (labels)");
     put_whole();
-    matrix = make_images(COUNT, COLUMNS, ROWS, 0);
+    matrix = make_images(COUNT, ROWS + 1, COLUMNS, 0);
     put("t10k-images-idx3-ubyte", &matrix, false);
-    check_error(name, GK_E_CORRUPT, "images of 2 x 3, the training images have 3 x 2");
+    check_error(name, GK_E_CORRUPT, "images of 4 x 2, the training images have 3 x 2");
+    matrix = make_images(COUNT, ROWS, COLUMNS - 1, 0);
+    put("t10k-images-idx3-ubyte", &matrix, false);
+    check_error(name, GK_E_CORRUPT, "images of 3 x 1, the training images have 3 x 2");
 }
 
 Test(data_mnist, gzip_cut)

@@ -18,8 +18,8 @@ static char blas_fingerprint[256]; /* written once */
 static void set_up_blas(void)
 {
     openblas_set_num_threads(1);
-    (void)snprintf(blas_fingerprint, sizeof(blas_fingerprint), "%s; core %s; 1 thread",
-                   openblas_get_config(), openblas_get_corename());
+    (void)snprintf(blas_fingerprint, sizeof(blas_fingerprint), "%s; core %s; threads %d",
+                   openblas_get_config(), openblas_get_corename(), openblas_get_num_threads());
 }
 
 static const char *cpu_fingerprint(void)
