@@ -321,21 +321,6 @@ void gk_trainer_reset(struct gk_trainer *trainer)
     memset(trainer->residual, 0, trainer->params_count * sizeof(float));
 }
 
-static void load_batch(struct gk_trainer *trainer, uint64_t step)
-{
-    const struct gk_dataset *dataset = trainer->dataset;
-
-    gk_batcher_at(&trainer->batcher, step, trainer->samples);
-    for (uint32_t i = 0; i < trainer->options->batch; i++) {
-        uint32_t sample = trainer->samples[i];
-
-        memcpy(trainer->inputs + (size_t)i * dataset->features,
-               dataset->train + (size_t)sample * dataset->features,
-               dataset->features * sizeof(float));
-        trainer->labels[i] = dataset->train_labels[sample];
-    }
-}
-
 static enum gk_err encode(struct gk_trainer *trainer, const struct gk_selected *selected,
                           struct gk_trainer_step *step)
 {
@@ -363,7 +348,9 @@ void gk_trainer_step(struct gk_trainer *trainer, struct gk_trainer_step *step)
     float *swap;
 
     step->push = NULL;
-    load_batch(trainer, step->step);
+    gk_batcher_at(&trainer->batcher, step->step, trainer->samples);
+    gk_dataset_gather(trainer->dataset, trainer->samples, (uint32_t)trainer->options->batch,
+                      trainer->inputs, trainer->labels);
     gk_model_gradient(trainer->model, trainer->params, trainer->inputs, trainer->labels,
                       (uint32_t)trainer->options->batch, trainer->gradient, &loss, &step->hits);
     step->loss = loss / (double)trainer->options->batch;

@@ -1,0 +1,167 @@
+"""Goal: wrong input gives one clear line and the right exit code, and harms nobody else.
+Method: the programs with wrong flags, data, addresses and peers; exit codes and words are compared."""
+import gzip
+import os
+import socket
+import struct
+import subprocess
+import tempfile
+
+from cluster import Cluster, address_of, environment, expect, free_addresses, gkps, job_hash, main, program, train
+
+TRAINING = ("--steps", 20, "--batch", 16)
+
+
+def run(name, *args, env=None):
+    done = subprocess.run([program(name), *map(str, args)], capture_output=True, text=True, timeout=120, check=False,
+                          stdin=subprocess.DEVNULL, env=env or environment())
+    return done.returncode, (done.stdout + done.stderr).strip()
+
+
+def expect_error(code, words, name, *args, env=None, lines=1):
+    found, text = run(name, *args, env=env)
+    last = text.splitlines()[-lines:] if text else [""]
+    expect(found == code, f"{name} {args}: exit code {found}, expected {code}\n{text}")
+    for word in words:
+        expect(word in "\n".join(last), f"{name} {args}: '{word}' is not in the error:\n{text}")
+
+
+def test_wrong_flags():
+    for name in ("gkps-server", "gkps-worker"):
+        expect_error(64, ["--wrong"], name, "--wrong", 1)
+        expect_error(64, ["--workers", "1 to 1024"], name, "--workers", 0)
+        expect_error(64, ["--workers", "1 to 1024"], name, "--workers", "many")
+        expect_error(64, ["extra"], name, "extra")
+        expect_error(64, ["GKPS_WORKERS", "x"], name, env=environment(GKPS_WORKERS="x"))
+        expect_error(78, ["/does/not/exist.yaml"], name, "--config", "/does/not/exist.yaml")
+    expect_error(64, ["--density"], "gkps-worker", "--density", 0)
+    expect_error(64, ["--density"], "gkps-worker", "--density", 1.5)
+    expect_error(64, ["--rank"], "gkps-worker", "--workers", 2)
+    expect_error(64, ["--rank", "7"], "gkps-worker", "--workers", 2, "--rank", 7)
+    expect_error(64, ["--servers", "nonsense"], "gkps-worker", "--servers", "nonsense")
+    expect_error(64, ["frobnicate"], "gkps", "frobnicate")
+    expect_error(64, ["--density"], "gkps", "run", "--density", 2)
+    expect_error(64, ["nosuchmodel", "fnn3"], "gkps-worker", "--model", "nosuchmodel")
+    expect_error(64, ["nosuchway", "gaussk"], "gkps-worker", "--compressor", "nosuchway")
+
+
+def test_wrong_file():
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "job.yaml")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("steps: 10\nworkerz: 3\n")
+        expect_error(78, ["job.yaml", "2", "workerz"], "gkps-worker", "--config", path)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("steps: 10\nbatch: none\n")
+        expect_error(78, ["job.yaml:2", "batch"], "gkps-worker", "--config", path)
+
+
+def test_wrong_data():
+    def idx(count, label=1):
+        images = struct.pack(">IIII", 0x803, count, 28, 28) + bytes(784 * count)
+        labels = struct.pack(">II", 0x801, count) + bytes([label]) * count
+        return images, labels
+
+    expect_error(65, ["/does/not/exist"], "gkps-worker", "--data", "mnist:/does/not/exist")
+    expect_error(65, ["nosuchset"], "gkps-worker", "--data", "nosuchset")
+    images, labels = idx(20)
+    cases = {
+        "a missing file": ({"t10k-images-idx3-ubyte": images}, "t10k-labels-idx1-ubyte"),
+        "a truncated file": ({"t10k-images-idx3-ubyte": images[:-5], "t10k-labels-idx1-ubyte": labels}, "t10k-images"),
+        "a truncated gzip": ({"t10k-images-idx3-ubyte.gz": gzip.compress(images)[:-12], "t10k-labels-idx1-ubyte": labels},
+                             "t10k-images"),
+        "a wrong magic": ({"t10k-images-idx3-ubyte": b"\1" + images[1:], "t10k-labels-idx1-ubyte": labels}, "t10k-images"),
+        "a wrong label": ({"t10k-images-idx3-ubyte": images, "t10k-labels-idx1-ubyte": idx(20, 77)[1]}, "77"),
+    }
+    for name, (files, word) in cases.items():
+        with tempfile.TemporaryDirectory() as folder:
+            for file_name, content in files.items():
+                with open(os.path.join(folder, file_name), "wb") as file:
+                    file.write(content)
+            expect_error(65, [word], "gkps-worker", "--data", f"mnist:{folder}")
+            code, _, err = gkps("run", "--data", f"mnist:{folder}")
+            expect(code == 65 and word in err, f"gkps run with {name}: {code}\n{err}")
+
+
+def test_unwritable_summary_is_found_before_training():
+    code, out, err = gkps("run", "--steps", 100000000, "--summary", "/does/not/exist/summary.json")
+    expect(code in (64, 73, 78) and "/does/not/exist" in out + err, f"{code}\n{out}\n{err}")
+
+
+def test_binding():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        expect_error(75, [str(port)], "gkps-server", "--bind", f"tcp://127.0.0.1:{port}")
+    expect_error(78, ["--insecure"], "gkps-server", "--bind", "tcp://0.0.0.0:*")
+    expect_error(78, ["--insecure"], "gkps-server", "--bind", "tcp://*:*")
+    for bad in ("nonsense", "tcp://127.0.0.1", "tcp://127.0.0.1:99999999", "tcp://no.such.host.invalid:1"):
+        code, text = run("gkps-server", "--bind", bad)
+        expect(code in (64, 75, 78) and bad.removeprefix("tcp://") in text, f"--bind {bad}: {code} {text}")
+    expect_error(64, ["--shard"], "gkps-server", "--shard", 3, "--servers", 2)
+
+
+def test_absent_server():
+    address = free_addresses(1)[0]
+    expect_error(69, [address], "gkps-worker", "--servers", address, "--deadline", 1)
+    code, out, err = gkps("status", "--server", address, "--timeout", 1)
+    expect(code == 69 and address in out + err, f"{code}\n{out}\n{err}")
+
+
+def test_missing_workers():
+    with Cluster() as cluster:
+        server = cluster.server(0, 1, 3, "--deadline", 2)
+        worker = cluster.worker(1, 3, [address_of(server)], "--deadline", 2, *TRAINING)
+        expect(worker.wait() == 69 and server.wait() == 69, f"{worker.text()}\n{server.text()}")
+        expect("1 of 3 workers" in worker.find("death")["words"], worker.text())
+        death = server.find("death")["words"]
+        expect("rank 0" in death and "2" in death, f"the server does not name the missing ranks: {death}")
+
+
+def test_strangers_harm_nothing():
+    """Workers of another job, of another spec, of a held rank: refused by name while the job goes on to the right model."""
+    expected = train("--servers", 1, "--workers", 2, "--steps", 400, "--batch", 16)["model_hash"]
+    training = ("--steps", 400, "--batch", 16)
+    with Cluster() as cluster:
+        server = cluster.server(0, 1, 2)
+        address = address_of(server)
+        first = cluster.worker(0, 2, [address], *training)
+        server.wait_text(r"rank 0|worker 0")
+        held = cluster.worker(0, 2, [address], "--deadline", 1, *training)
+        other_job = cluster.worker(1, 2, [address], "--job", "another", "--deadline", 1, *training)
+        other_spec = cluster.worker(1, 2, [address], "--lr", 0.5, "--deadline", 1, *training)
+        other_size = cluster.worker(2, 3, [address], "--deadline", 1, *training)
+        for daemon, words in ((held, "rank 0"), (other_job, "another"), (other_spec, "spec"), (other_size, "3")):
+            expect(daemon.wait() == 77, f"exit code {daemon.process.returncode}\n{daemon.text()}")
+            expect(words in daemon.find("death")["words"], daemon.find("death")["words"])
+        second = cluster.worker(1, 2, [address], *training)
+        expect(first.wait() == 0 and second.wait() == 0 and server.wait() == 0, first.text() + server.text())
+        found, _ = job_hash([server])
+        expect(found == expected, f"strangers changed the model: {found}, expected {expected}")
+
+
+def test_servers_in_the_wrong_order():
+    with Cluster() as cluster:
+        servers = [cluster.server(shard, 2, 1) for shard in (0, 1)]
+        addresses = [address_of(server) for server in servers]
+        worker = cluster.worker(0, 1, addresses[::-1], "--deadline", 2, *TRAINING)
+        expect(worker.wait() == 77 and "shard" in worker.find("death")["words"], worker.text())
+
+
+def test_noise():
+    """Bytes that are no ZeroMQ, a stray HTTP request, half a greeting: the job goes on."""
+    expected = train("--servers", 1, "--workers", 1, *TRAINING)["model_hash"]
+    with Cluster() as cluster:
+        server = cluster.server()
+        address = address_of(server)
+        host, port = address.removeprefix("tcp://").split(":")
+        for noise in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", os.urandom(100000), b"\xff\0\0\0\0", b"\1\0\1\0\1\0"):
+            with socket.create_connection((host, int(port))) as stranger:
+                stranger.sendall(noise)
+        worker = cluster.worker(0, 1, [address], *TRAINING)
+        expect(worker.wait() == 0 and server.wait() == 0, worker.text() + server.text())
+        expect(job_hash([server])[0] == expected, "noise changed the model")
+
+
+main(globals())
