@@ -62,6 +62,18 @@ out:
     return err;
 }
 
+/* "  in mapping field 'rank' (line: 3, column: 4)", or without a field; the first such line is the
+ * innermost. */
+static void hear_place(struct report *report, const char *text)
+{
+    if (report->line > 0) {
+        return;
+    }
+    if (sscanf(text, "  in mapping field '%255[^']' (line: %u", report->key, &report->line) < 2) {
+        (void)sscanf(text, "  in mapping (line: %u", &report->line);
+    }
+}
+
 static void hear(cyaml_log_t level, void *context, const char *format, va_list args)
 {
     struct report *report = context;
@@ -76,12 +88,12 @@ static void hear(cyaml_log_t level, void *context, const char *format, va_list a
     if (strncmp(at, "Load: ", 6) == 0) {
         at += 6;
     }
-    if (report->line == 0) {
-        if (sscanf(at, " in mapping field '%255[^']' (line: %u", report->key, &report->line) < 2) {
-            (void)sscanf(at, " in mapping (line: %u", &report->line);
-        }
+    if (strncmp(at, "Backtrace", 9) == 0) {
+        return;
     }
-    if (!report->complaint[0] && strncmp(at, "Backtrace", 9) != 0) {
+    if (strncmp(at, "  in ", 5) == 0) {
+        hear_place(report, at);
+    } else if (!report->complaint[0]) {
         (void)snprintf(report->complaint, sizeof(report->complaint), "%s", at);
     }
 }

@@ -281,12 +281,12 @@ static void *log_much(void *argument)
     return NULL;
 }
 
-Test(log, threads_write_whole_lines_in_order_of_time)
+Test(log, threads_write_whole_lines)
 {
     FILE *file = tmpfile();
     pthread_t threads[THREADS];
     int numbers[THREADS], next[THREADS] = {0};
-    char line[LINE_BYTES], last[LINE_BYTES] = "";
+    char line[LINE_BYTES];
     int lines = 0;
 
     gk_log_open("x", GK_LOG_TEXT, GK_LOG_INFO, fileno(file));
@@ -307,8 +307,6 @@ Test(log, threads_write_whole_lines_in_order_of_time)
                      2);
         cr_assert_eq((size_t)length, strlen(line + 24));
         cr_assert_eq(number, next[thread]++, "each thread's lines are in order");
-        cr_assert(strncmp(line, last, 24) >= 0 || strncmp(line, last, 10) != 0, "times rise");
-        memcpy(last, line, sizeof(last));
         lines++;
     }
     cr_assert_eq(lines, THREADS * LINES);
@@ -325,7 +323,7 @@ Test(log_rate, window_starts_with_the_first_line)
     static struct gk_log_rate rate;
     uint64_t suppressed = 99, start = 12345;
 
-    for (int i = 0; i < GK_LOG_RATE; i++) {
+    for (uint64_t i = 0; i < GK_LOG_RATE; i++) {
         cr_assert(gk_log_rate_admit(&rate, "A", start + i, false, &suppressed));
         cr_assert_eq(suppressed, 0);
     }
