@@ -115,8 +115,10 @@ static bool any_dense(const struct gk_sum_args *args)
 struct gk_ticket gk_cpu_sum(struct gk_queue *queue, const struct gk_sum_args *args)
 {
     const struct gk_ticket done = {0};
-    struct sum sum = {
-        .loops = queue->loops, .args = args, .finite = true, .dense = any_dense(args)};
+    struct sum sum = {.loops = queue->loops,
+                      .args = args,
+                      .finite = true,
+                      .dense = args->len == 0 || any_dense(args)};
 
     if (queue->err != GK_OK)
         return done;

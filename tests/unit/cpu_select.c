@@ -4,10 +4,7 @@
  * sorts all keys with qsort.  All (n, k) up to n = 300 with small tiles, patterns and tunings
  * rotated; then larger random calls, several segments, non-finite entries under every policy, and
  * cases built to prune and to miss. */
-#include "common/backend.h"
-#include "common/bits.h"
-
-#include <criterion/criterion.h>
+#include "tests/unit/cpu_rig.h"
 
 #include <float.h>
 #include <math.h>
@@ -15,33 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_MAX = 70000, PAD = 16, TABLES_MAX = 2, SEGMENTS_MAX = 8 };
+enum { N_MAX = 70000, PAD = 16, SEGMENTS_MAX = 8 };
 
 static const uint32_t canary = 0xc0ffee11;
 
-/* ---- Random data ---- */
-
-static uint64_t random_state;
-
-static uint64_t draw(void)
-{
-    return gk_mix64(++random_state);
-}
-
-static uint64_t below(uint64_t n)
-{
-    return draw() % n;
-}
-
-static float uniform(void)
-{
-    return (float)(int32_t)(draw() >> 32) * 0x1p-31f;
-}
-
-static float normalish(void)
-{
-    return uniform() + uniform() + uniform() + uniform();
-}
+/* ---- Data ---- */
 
 enum pattern {
     NORMAL,
@@ -154,29 +129,6 @@ static uint64_t oracle(struct gk_range segment, uint64_t k, uint64_t at)
 
 /* ---- One call ---- */
 
-static const struct gk_vector_ops *tables[TABLES_MAX];
-static struct gk_queue *queues[TABLES_MAX];
-static unsigned tables_count;
-
-static void open_tables(void)
-{
-    const struct gk_vector_ops *all[] = {gk_vector_reference(), gk_vector_avx2()};
-
-    for (unsigned i = 0; i < TABLES_MAX; i++) {
-        if (!all[i])
-            continue;
-        tables[tables_count] = all[i];
-        cr_assert_eq(all[i]->open(&queues[tables_count], NULL), GK_OK);
-        tables_count++;
-    }
-}
-
-static void close_tables(void)
-{
-    for (unsigned i = 0; i < tables_count; i++)
-        tables[i]->close(queues[i]);
-}
-
 struct call {
     struct gk_range segments[SEGMENTS_MAX];
     uint64_t k[SEGMENTS_MAX];
@@ -187,11 +139,6 @@ struct call {
     struct gk_select_tune tune;
     bool default_tune;
 };
-
-static bool same(const void *a, const void *b, uint64_t n)
-{
-    return n == 0 || memcmp(a, b, n * 4) == 0;
-}
 
 /* Run it; the result lands in idx, val, dst (or g), *report. */
 static void run_call(unsigned table, const struct call *call, struct gk_select_state *state,
@@ -224,8 +171,7 @@ static void run_call(unsigned table, const struct call *call, struct gk_select_s
         idx[room + i] = canary;
         memcpy(&val[room + i], &canary, sizeof(canary));
     }
-    tables[table]->select(queues[table], &args);
-    cr_assert_eq(tables[table]->wait(queues[table], (struct gk_ticket){0}), GK_OK);
+    finish_call(table, tables[table]->select(queues[table], &args));
     for (unsigned i = 0; i < PAD; i++)
         cr_assert(idx[room + i] == canary && gk_float_bits(val[room + i]) == canary,
                   "wrote beyond the room");
@@ -242,13 +188,13 @@ static const char *check_result(const struct call *call, const struct gk_select_
         return "number of passes";
     if (report->n != want_n)
         return "number of entries";
-    if (!same(idx, want_idx, want_n))
+    if (!same_bits(idx, want_idx, want_n))
         return "indices";
-    if (!same(val, want_val, want_n))
+    if (!same_bits(val, want_val, want_n))
         return "values";
-    if (!same(e, e0, call->n))
+    if (!same_bits(e, e0, call->n))
         return "the residual was written";
-    if (!call->in_place && !same(g, g0, call->n))
+    if (!call->in_place && !same_bits(g, g0, call->n))
         return "the gradient was written";
     for (uint32_t s = 0; s < call->segments_count; s++) {
         struct gk_range segment = call->segments[s];
@@ -256,7 +202,7 @@ static const char *check_result(const struct call *call, const struct gk_select_
         for (; at < segment.lo; at++)
             if (gk_float_bits(out[at]) != (call->in_place ? gk_float_bits(g0[at]) : canary))
                 return "wrote between the segments";
-        if (!same(out + at, u + at, segment.hi - at))
+        if (!same_bits(out + at, u + at, segment.hi - at))
             return "u";
         at = segment.hi;
     }
@@ -280,7 +226,7 @@ static void expect(unsigned table, const struct call *call, struct gk_select_sta
                    "%s: %s: n %llu k %llu segments %u e %d in place %d tile %u partitions %u cap "
                    "%llu state %d: "
                    "got %llu want %llu",
-                   tables[table]->caps(queues[table])->name, wrong, (unsigned long long)call->n,
+                   table_name(table), wrong, (unsigned long long)call->n,
                    (unsigned long long)call->k[0], call->segments_count, call->with_e,
                    call->in_place, call->tune.tile, call->tune.partitions,
                    (unsigned long long)call->tune.cap, state != NULL, (unsigned long long)report->n,
@@ -324,7 +270,7 @@ static void disturb(struct gk_select_state *state)
 
 static void exhaustive(unsigned n_from, unsigned n_step)
 {
-    struct gk_select_state states[TABLES_MAX] = {0};
+    struct gk_select_state states[RIG_TABLES_MAX] = {0};
     struct gk_select_report report;
     unsigned rotate = n_from;
 
@@ -392,7 +338,7 @@ static void random_segments(struct call *call)
 
 Test(cpu_select, random_calls)
 {
-    struct gk_select_state states[TABLES_MAX][SEGMENTS_MAX] = {0};
+    struct gk_select_state states[RIG_TABLES_MAX][SEGMENTS_MAX] = {0};
     struct gk_select_report report;
 
     open_tables();
@@ -581,8 +527,8 @@ Test(cpu_select, nonfinite_entries_under_every_policy)
             } else {
                 run_call(table, &call, state, &report);
                 cr_assert_eq(report.n, 0);
-                cr_assert(same(e, e0, call.n));
-                cr_assert(same(after, before, sizeof(after) / 4));
+                cr_assert(same_bits(e, e0, call.n));
+                cr_assert(same_bits(after, before, sizeof(after) / 4));
             }
             cr_assert_eq(report.bad, bad);
             if (bad > 0)
