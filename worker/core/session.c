@@ -289,6 +289,8 @@ void gk_session_nack(struct gk_worker *worker, struct gk_shard *shard, const str
     case GK_CODE_FINISHED:
         shard->finished = true;
         return;
+    case GK_CODE_DRAINING:
+        return; /* the server is going away; what follows is a lost connection */
     case GK_CODE_FENCED:
         exit_code = GK_EXIT_FENCED;
         break;
