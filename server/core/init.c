@@ -1,0 +1,429 @@
+/* INIT: how a shard gets version 0.
+ *
+ * The first chunk carries the spec: sizes become known, the shell allocates (SETUP), and nothing
+ * grows afterwards.  The chunks are copied into the parameter plane as they come; when they tile it
+ * the INIT record is written, and only then the last chunk is acknowledged and version 0 exists.
+ * Another init id starts over as long as no push has come: rank 0 may have died half-way and come
+ * back with other parameters. */
+#include "common/assert.h"
+#include "common/bits.h"
+#include "server/core/state.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+void gk_server_init_clear(struct gk_server *server)
+{
+    struct gk_init *init = &server->live.init;
+
+    gk_buf_unref(init->held_values);
+    init->held_values = NULL;
+    gk_assembly_clear(&init->assembly);
+    init->init_id = 0;
+    init->writing = false;
+}
+
+static uint32_t planes_of(uint32_t optimizer)
+{
+    if (optimizer == GK_OPTIMIZER_MOMENTUM || optimizer == GK_OPTIMIZER_NESTEROV) {
+        return 2;
+    }
+    return optimizer == GK_OPTIMIZER_ADAMW ? 3 : 1;
+}
+
+/* A full chunk holds chunk_floats values, dense or sparse, so that a slice has no more chunks than
+ * this. */
+static uint32_t chunks_max(const struct gk_server *server, uint64_t count)
+{
+    return (uint32_t)((count + server->chunk_floats - 1) / server->chunk_floats) + 1;
+}
+
+/* Pieces of each rank's push and of INIT, then the lists of a round. */
+static uint64_t pieces_count(const struct gk_server *server, uint64_t count)
+{
+    return (uint64_t)chunks_max(server, count) * (server->config.workers + 1);
+}
+
+void gk_server_lend_tables(struct gk_server *server)
+{
+    const struct gk_server_durable *durable = &server->durable;
+    uint64_t count = durable->setup.hi - durable->setup.lo;
+    uint32_t room = chunks_max(server, count);
+    struct gk_piece *pieces = durable->memory.tables;
+
+    memset(pieces, 0, pieces_count(server, count) * sizeof(*pieces));
+    for (uint32_t r = 0; r < server->config.workers; r++) {
+        server->live.members[r].push.assembly =
+            (struct gk_assembly){.pieces = pieces, .chunks_max = room};
+        pieces += room;
+    }
+    server->live.init.assembly = (struct gk_assembly){.pieces = pieces, .chunks_max = room};
+    server->live.round.lists = (struct gk_list *)(void *)(pieces + room);
+}
+
+static void size_setup(const struct gk_server *server, const struct gk_spec *spec,
+                       struct gk_server_setup *setup)
+{
+    const struct gk_server_config *config = &server->config;
+    uint64_t count;
+
+    *setup = (struct gk_server_setup){
+        .lo = gk_partition_lo(spec->params_count, config->servers, config->shard),
+        .hi = gk_partition_lo(spec->params_count, config->servers, config->shard + 1),
+        .workers = config->workers,
+        .optimizer = spec->optimizer,
+        .planes_count = planes_of(spec->optimizer),
+    };
+    count = setup->hi - setup->lo;
+    setup->plane_bytes = count * sizeof(float);
+    setup->sum_bytes = count * sizeof(float);
+    setup->tables_bytes =
+        pieces_count(server, count) * sizeof(struct gk_piece) +
+        (uint64_t)chunks_max(server, count) * config->workers * sizeof(struct gk_list);
+    /* A sparse entry costs 8 bytes, and a slice that would cost more than its dense form is sent
+     * dense. */
+    setup->push_bytes = gk_min_u64(8 * gk_min_u64(spec->push_max, count), 4 * count);
+    setup->total_bytes = setup->planes_count * setup->plane_bytes + 2 * setup->sum_bytes +
+                         setup->tables_bytes + config->workers * setup->push_bytes;
+}
+
+static bool fits_budget(const struct gk_server *server, const struct gk_server_setup *setup,
+                        struct gk_words *words)
+{
+    uint64_t budget = server->config.memory_bytes;
+
+    if (budget == 0 || setup->total_bytes <= budget) {
+        return true;
+    }
+    gk_words_set(
+        words,
+        "shard %" PRIu32 " needs %" PRIu64 " MiB (%" PRIu64
+        " for parameters, optimizer and sums, %" PRIu32 " x %" PRIu64
+        " for pushes) but may use %" PRIu64 " MiB; more servers, or --memory, would help",
+        server->config.shard, setup->total_bytes >> 20,
+        (setup->planes_count * setup->plane_bytes + 2 * setup->sum_bytes + setup->tables_bytes) >>
+            20,
+        server->config.workers, setup->push_bytes >> 20, budget >> 20);
+    return false;
+}
+
+static void no_memory(struct gk_server *server, uint64_t req_id, const char *words)
+{
+    gk_server_trace(server, GK_LOG_ERROR, "SERVER-NO-MEMORY", "%s", words);
+    gk_server_nack(server, 0, req_id, GK_CODE_NO_MEMORY, false, words);
+}
+
+/* INIT_OK, or what stands against it. */
+static void answer(struct gk_server *server, const struct gk_header *h)
+{
+    struct gk_msg *msg = gk_server_reply(server, GK_KIND_INIT_OK, 0, h->req_id);
+
+    msg->h.init_id = h->init_id;
+    msg->h.chunk = h->chunk;
+    msg->h.chunks = h->chunks;
+}
+
+/* Everybody has joined, and none of them has seen a later version of this job. */
+static bool all_ready(struct gk_server *server, const struct gk_header *h)
+{
+    struct gk_words words;
+    uint32_t missing;
+    uint32_t present = gk_server_present(server, h->job_uid, &missing);
+
+    for (uint32_t r = 0; r < server->config.workers; r++) {
+        const struct gk_member *member = &server->live.members[r];
+        const struct gk_hello *hello = &member->hello;
+        bool same_job = hello->job_uid.hi == h->job_uid.hi && hello->job_uid.lo == h->job_uid.lo;
+        bool beyond = (hello->slot == GK_SLOT_STEP && hello->slot_step > 0) ||
+                      (hello->slot == GK_SLOT_LEFT && hello->slot_left_at > 0);
+
+        if (member->session != 0 && same_job && beyond) {
+            gk_words_set(&words,
+                         "shard %" PRIu32 " has no version, but worker %" PRIu32
+                         " knows this job beyond version 0: the shard's state is lost",
+                         server->config.shard, r);
+            gk_server_nack(server, 0, h->req_id, GK_CODE_LOST_SHARD, false, words.text);
+            return false;
+        }
+    }
+    if (present < server->config.workers) {
+        gk_words_set(&words,
+                     "waiting for worker %" PRIu32 " of %" PRIu32 ": rank %" PRIu32 " is missing",
+                     present + 1, server->config.workers, missing);
+        gk_server_nack(server, 0, h->req_id, GK_CODE_NOT_READY, true, words.text);
+        return false;
+    }
+    return true;
+}
+
+/* Parse the spec that came with the first chunk, and compare it with what is known. */
+static bool take_spec(struct gk_server *server, const struct gk_msg *msg, struct gk_spec *ret_spec,
+                      struct gk_words *words)
+{
+    const struct gk_server_config *config = &server->config;
+    uint64_t hash = gk_spec_hash(msg->frame[0]->data, msg->frame[0]->size);
+    uint64_t promised = server->live.members[0].hello.spec_hash;
+
+    if (promised != 0 && hash != promised) {
+        gk_words_set(words, "the spec's hash is %016" PRIx64 ", rank 0 said %016" PRIx64, hash,
+                     promised);
+        return false;
+    }
+    if (server->durable.initialised && hash != server->durable.spec_hash) {
+        gk_words_set(words, "another spec (%016" PRIx64 ") than that of version 0 (%016" PRIx64 ")",
+                     hash, server->durable.spec_hash);
+        return false;
+    }
+    if (gk_spec_decode(msg->frame[0]->data, msg->frame[0]->size, ret_spec, words) != GK_OK) {
+        return false;
+    }
+    if (ret_spec->workers != config->workers || ret_spec->servers != config->servers) {
+        gk_words_set(words,
+                     "the spec is for %" PRIu32 " workers and %" PRIu32
+                     " servers, this is for %" PRIu32 " and %" PRIu32,
+                     ret_spec->workers, ret_spec->servers, config->workers, config->servers);
+        gk_spec_clear(ret_spec);
+        return false;
+    }
+    return true;
+}
+
+static void adopt_spec(struct gk_server *server, const struct gk_buf *bytes, struct gk_spec *spec,
+                       const struct gk_server_setup *setup)
+{
+    struct gk_server_durable *durable = &server->durable;
+
+    gk_spec_clear(&durable->spec);
+    durable->spec = *spec; /* takes the tensors */
+    memcpy(durable->spec_bytes, bytes->data, bytes->size);
+    durable->spec_bytes_count = bytes->size;
+    durable->spec_hash = gk_spec_hash(bytes->data, bytes->size);
+    durable->model_signature = gk_spec_model_signature(spec);
+    durable->setup = *setup;
+    durable->lo = setup->lo;
+    durable->hi = setup->hi;
+    server->decay_count = gk_spec_decay_ranges(spec, setup->lo, setup->hi, server->decay);
+}
+
+/* What an earlier SETUP gave is void from here on: nothing may point into it. */
+static void ask_memory(struct gk_server *server)
+{
+    struct gk_server_action *action;
+
+    memset(&server->durable.memory, 0, sizeof(server->durable.memory));
+    for (uint32_t r = 0; r < server->config.workers; r++) {
+        server->live.members[r].push.assembly = (struct gk_assembly){0};
+    }
+    server->live.init.assembly = (struct gk_assembly){0};
+    gk_server_set_shard(server, GK_SHARD_SETUP);
+    action = gk_server_emit(server, GK_SERVER_SETUP);
+    action->u.setup = server->durable.setup;
+    server->live.init.setup_op = gk_server_emit_op(server, action);
+}
+
+static void store(struct gk_server *server, const struct gk_header *h, const struct gk_buf *values);
+
+/* The first chunk of an init id that is not the current one. */
+static void begin(struct gk_server *server, const struct gk_msg *msg)
+{
+    struct gk_init *init = &server->live.init;
+    struct gk_server_setup setup;
+    struct gk_spec spec;
+    struct gk_words words;
+    bool again = server->live.state != GK_SHARD_WAITING;
+
+    if (!take_spec(server, msg, &spec, &words)) {
+        gk_server_nack(server, 0, msg->h.req_id, GK_CODE_BAD_SHAPE, false, words.text);
+        return;
+    }
+    size_setup(server, &spec, &setup);
+    if (!fits_budget(server, &setup, &words)) {
+        gk_spec_clear(&spec);
+        no_memory(server, msg->h.req_id, words.text);
+        return;
+    }
+    again = again && memcmp(&setup, &server->durable.setup, sizeof(setup)) == 0;
+    gk_server_init_clear(server);
+    for (uint32_t r = 0; r < server->config.workers; r++) {
+        server->live.members[r].pulls_count = 0; /* they waited for a version of the former init */
+    }
+    server->durable.initialised = false;
+    server->durable.job_uid = (struct gk_uid){0};
+    adopt_spec(server, msg->frame[0], &spec, &setup);
+    init->init_id = msg->h.init_id;
+    init->job_uid = msg->h.job_uid;
+    if (again) { /* the memory fits; RUNNING goes back to INIT, INIT stays there */
+        gk_server_set_shard(server, GK_SHARD_INIT);
+        store(server, &msg->h, msg->frame[1]);
+        return;
+    }
+    init->held = msg->h;
+    init->held_values = gk_buf_ref(msg->frame[1]);
+    ask_memory(server);
+}
+
+void gk_server_init_setup_done(struct gk_server *server, const struct gk_server_event *ev)
+{
+    struct gk_init *init = &server->live.init;
+    struct gk_buf *values = init->held_values;
+    struct gk_words words;
+
+    init->setup_op = 0;
+    if (server->live.state != GK_SHARD_SETUP) {
+        return; /* draining: the memory is the shell's anyway */
+    }
+    if (ev->err != GK_OK) {
+        gk_words_set(&words, "%s", ev->words ? ev->words : gk_err_text(ev->err));
+        gk_server_init_clear(server);
+        memset(&server->durable.setup, 0, sizeof(server->durable.setup));
+        gk_server_set_shard(server, GK_SHARD_WAITING);
+        no_memory(server, init->held.req_id, words.text);
+        return;
+    }
+    server->durable.memory = ev->memory;
+    gk_server_lend_tables(server);
+    gk_server_set_shard(server, GK_SHARD_INIT);
+    gk_server_trace(server, GK_LOG_INFO, "SERVER-MEMORY",
+                    "parameters [%" PRIu64 ", %" PRIu64 "): %" PRIu32 " planes of %" PRIu64
+                    " bytes, sums %" PRIu64 ", tables %" PRIu64 ", pushes %" PRIu32 " x %" PRIu64
+                    ", in all %" PRIu64,
+                    server->durable.lo, server->durable.hi, server->durable.setup.planes_count,
+                    server->durable.setup.plane_bytes, 2 * server->durable.setup.sum_bytes,
+                    server->durable.setup.tables_bytes, server->config.workers,
+                    server->durable.setup.push_bytes, server->durable.setup.total_bytes);
+    init->held_values = NULL;
+    store(server, &init->held, values);
+    gk_buf_unref(values);
+}
+
+static void store(struct gk_server *server, const struct gk_header *h, const struct gk_buf *values)
+{
+    struct gk_init *init = &server->live.init;
+    const struct gk_server_durable *durable = &server->durable;
+    struct gk_piece piece = {.lo = h->lo, .hi = h->hi, .count = h->count};
+    struct gk_words words;
+
+    if (init->assembly.chunks == 0 && h->chunks > 0 && h->chunks <= init->assembly.chunks_max) {
+        gk_assembly_begin(&init->assembly, h->chunks, durable->lo, durable->hi);
+    }
+    if (h->chunks != init->assembly.chunks || h->chunk >= h->chunks) {
+        gk_words_set(&words,
+                     "INIT chunk %" PRIu32 " of %" PRIu32 ", the first one said %" PRIu32
+                     ", at most %" PRIu32,
+                     h->chunk, h->chunks, init->assembly.chunks, init->assembly.chunks_max);
+        gk_server_nack(server, 0, h->req_id, GK_CODE_BAD_SHAPE, false, words.text);
+        return;
+    }
+    if (gk_assembly_has(&init->assembly, h->chunk)) {
+        if (!init->writing) {
+            answer(server, h);
+        }
+        return;
+    }
+    if (values->size != (h->hi - h->lo) * sizeof(float) ||
+        gk_assembly_put(&init->assembly, h->chunk, &piece, &words) != GK_OK) {
+        if (values->size != (h->hi - h->lo) * sizeof(float)) {
+            gk_words_set(&words, "INIT of [%" PRIu64 ", %" PRIu64 ") with %zu bytes", h->lo, h->hi,
+                         values->size);
+        }
+        gk_server_nack(server, 0, h->req_id, GK_CODE_BAD_SHAPE, false, words.text);
+        return;
+    }
+    memcpy(durable->memory.planes[0] + (h->lo - durable->lo), values->data, values->size);
+    if (!gk_assembly_complete(&init->assembly)) {
+        answer(server, h);
+        return;
+    }
+    init->writing = true;
+    init->held = *h;
+    gk_server_write_next(server);
+}
+
+void gk_server_init_written(struct gk_server *server)
+{
+    struct gk_server_durable *durable = &server->durable;
+    struct gk_init *init = &server->live.init;
+
+    durable->initialised = true;
+    durable->init_id = init->init_id;
+    durable->job_uid = init->job_uid;
+    durable->version = 0;
+    durable->durable_version = 0;
+    durable->optimizer_step = 0;
+    init->writing = false;
+    if (server->live.state != GK_SHARD_INIT) {
+        return; /* draining: the next life has version 0 */
+    }
+    gk_server_set_shard(server, GK_SHARD_RUNNING);
+    gk_server_trace(server, GK_LOG_INFO, "SERVER-VERSION-0",
+                    "version 0 is here (init %016" PRIx64 ")", durable->init_id);
+    gk_server_round_open(server);
+    answer(server, &init->held);
+}
+
+/* An init id that is not the one this shard has or assembles. */
+static void other(struct gk_server *server, const struct gk_msg *msg)
+{
+    const struct gk_server_durable *durable = &server->durable;
+    bool replaceable = !durable->initialised ||
+                       (durable->version == 0 && !server->live.pushed && !durable->finished);
+    struct gk_words words;
+
+    if (!replaceable) {
+        gk_words_set(&words,
+                     "shard %" PRIu32 " is at version %" PRIu64 " of init %016" PRIx64 " already",
+                     server->config.shard, durable->version, durable->init_id);
+        gk_server_nack(server, 0, msg->h.req_id, GK_CODE_BAD_SHAPE, false, words.text);
+    } else if (server->live.init.writing) {
+        gk_server_nack(server, 0, msg->h.req_id, GK_CODE_NOT_READY, true,
+                       "another init is being written");
+    } else if (msg->h.chunk != 0) {
+        gk_server_nack(server, 0, msg->h.req_id, GK_CODE_NOT_READY, true,
+                       "the first chunk is missing");
+    } else if (all_ready(server, &msg->h)) {
+        begin(server, msg);
+    }
+}
+
+void gk_server_init_chunk(struct gk_server *server, const struct gk_msg *msg)
+{
+    const struct gk_header *h = &msg->h;
+    const struct gk_init *init = &server->live.init;
+    uint64_t id = server->durable.initialised ? server->durable.init_id : init->init_id;
+    struct gk_uid uid = server->durable.initialised ? server->durable.job_uid : init->job_uid;
+    bool same = h->init_id == id && h->job_uid.hi == uid.hi && h->job_uid.lo == uid.lo;
+
+    if (h->rank != 0 || h->init_id == 0 || msg->frames_count != (h->chunk == 0 ? 2 : 1)) {
+        gk_server_nack(server, h->rank, h->req_id, GK_CODE_BAD_SHAPE, false,
+                       "INIT comes from rank 0, with an init id, and carries the spec in its first "
+                       "chunk alone");
+        return;
+    }
+    switch (server->live.state) {
+    case GK_SHARD_WAITING:
+        other(server, msg);
+        break;
+    case GK_SHARD_SETUP:
+        gk_server_nack(server, 0, h->req_id, GK_CODE_NOT_READY, true, "memory is being set up");
+        break;
+    case GK_SHARD_INIT:
+        if (same) {
+            store(server, h, msg->frame[msg->frames_count - 1]);
+        } else {
+            other(server, msg);
+        }
+        break;
+    case GK_SHARD_RUNNING:
+    case GK_SHARD_FINISHED:
+        if (same) {
+            answer(server, h); /* a repeated chunk of what is version 0 already */
+        } else {
+            other(server, msg);
+        }
+        break;
+    case GK_SHARD_DRAINING:
+    case GK_SHARD_EXITED:
+    case GK_SHARD_STATES_COUNT:
+        break; /* admission lets none through */
+    }
+}

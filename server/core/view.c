@@ -1,0 +1,71 @@
+/* What may be looked at from outside: for STATUS, logs and tests. */
+#include "server/core/state.h"
+
+void gk_server_view(const struct gk_server *server, struct gk_server_view *ret)
+{
+    const struct gk_server_durable *durable = &server->durable;
+    const struct gk_server_live *live = &server->live;
+    uint32_t lowest;
+
+    *ret = (struct gk_server_view){
+        .state = live->state,
+        .round = live->round.state,
+        .initialised = durable->initialised,
+        .incarnation = durable->incarnation,
+        .job_uid = durable->job_uid,
+        .init_id = durable->init_id,
+        .version = durable->version,
+        .durable_version = durable->durable_version,
+        .optimizer_step = durable->optimizer_step,
+        .lo = durable->lo,
+        .hi = durable->hi,
+        .hashed = live->hashed,
+        .hash = live->hash,
+        .hash_version = live->hash_version,
+        .reserved_bytes = durable->memory.tables ? durable->setup.total_bytes : 0,
+        .round_open = gk_server_round_missing(server, &lowest) > 0,
+        .round_open_us = live->round.opened_us,
+        .present = gk_server_present(server, (struct gk_uid){0}, NULL),
+        .ledger =
+            {
+                .pushes = live->pushes,
+                .applied = durable->applied,
+                .returned = durable->returned,
+                .skipped = durable->skipped,
+                .lost = durable->lost,
+                .dropped = live->dropped,
+                .duplicates = live->duplicates,
+                .nacks = live->nacks,
+                .bad_messages = live->bad_messages,
+            },
+    };
+    for (uint32_t r = 0; r < server->config.workers; r++) {
+        ret->ledger.pending += live->members[r].push.contributed ? 1 : 0;
+    }
+}
+
+void gk_server_view_rank(const struct gk_server *server, uint32_t rank, struct gk_rank_view *ret)
+{
+    const struct gk_rank_row *row = &server->durable.rows[rank];
+    const struct gk_member *member = &server->live.members[rank];
+
+    *ret = (struct gk_rank_view){
+        .present = member->session != 0,
+        .left = row->left,
+        .contributed = member->push.contributed,
+        .missing = server->live.state == GK_SHARD_RUNNING &&
+                   server->live.round.state == GK_ROUND_COLLECTING &&
+                   gk_server_round_active(server, rank) && !member->push.contributed,
+        .incarnation = row->incarnation,
+        .heard = member->heard,
+        .heard_us = member->heard_us,
+        .pushed = row->verdict != GK_VERDICT_NONE || member->push.contributed,
+        .last_step = member->push.contributed ? member->push.step : row->verdict_step,
+        .ping = member->ping,
+    };
+}
+
+const float *gk_server_plane(const struct gk_server *server, uint32_t plane)
+{
+    return plane < 3 ? server->durable.memory.planes[plane] : NULL;
+}

@@ -1,0 +1,185 @@
+/* Waits: each has a limit or a line that names whom it waits for (P6). */
+#include "common/exit.h"
+#include "server/core/state.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { NAMED_MAX = 6 };
+
+__attribute__((format(printf, 2, 3))) static void append(struct gk_words *words, const char *format,
+                                                         ...)
+{
+    size_t length = strlen(words->text);
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(words->text + length, sizeof(words->text) - length, format, args);
+    va_end(args);
+}
+
+static void name_rank(const struct gk_server *server, uint32_t rank, struct gk_words *words)
+{
+    const struct gk_member *member = &server->live.members[rank];
+
+    if (!member->heard) {
+        append(words, "rank %" PRIu32 " (never)", rank);
+        return;
+    }
+    append(words, "rank %" PRIu32 " (last heard %.1f s ago", rank,
+           (double)(server->now_us - member->heard_us) / 1e6);
+    if (member->ping.waits == GK_WAIT_SHARD && member->ping.waits_for != server->config.shard) {
+        append(words, ", waits for shard %" PRIu32, member->ping.waits_for);
+    }
+    append(words, ")");
+}
+
+/* The ranks for which `missing` is true, by name; true when one of them is silent. */
+static bool name_missing(const struct gk_server *server,
+                         bool (*missing)(const struct gk_server *, uint32_t),
+                         struct gk_words *words)
+{
+    uint32_t named = 0, more = 0;
+    bool silent = false;
+
+    for (uint32_t r = 0; r < server->config.workers; r++) {
+        if (!missing(server, r)) {
+            continue;
+        }
+        silent = silent || gk_server_silent(server, r);
+        if (named == NAMED_MAX) {
+            more++;
+            continue;
+        }
+        append(words, "%s", named++ > 0 ? ", " : "");
+        name_rank(server, r, words);
+    }
+    if (more > 0) {
+        append(words, " and %" PRIu32 " more", more);
+    }
+    return silent;
+}
+
+static bool missing_push(const struct gk_server *server, uint32_t rank)
+{
+    return gk_server_round_active(server, rank) && !server->live.members[rank].push.contributed;
+}
+
+static bool missing_hello(const struct gk_server *server, uint32_t rank)
+{
+    return server->live.members[rank].session == 0;
+}
+
+static void stall_round(struct gk_server *server)
+{
+    struct gk_words words;
+    uint32_t lowest;
+    bool silent;
+
+    if (gk_server_round_missing(server, &lowest) == 0) {
+        return;
+    }
+    gk_words_set(&words, "round %" PRIu64 " waits for ", server->durable.version);
+    silent = name_missing(server, missing_push, &words);
+    append(&words, ", open for %.1f s",
+           (double)(server->now_us - server->live.round.opened_us) / 1e6);
+    gk_server_trace(server, silent ? GK_LOG_WARN : GK_LOG_INFO, "SERVER-ROUND-WAITS", "%s",
+                    words.text);
+}
+
+/* Before version 0: workers, then the model. */
+static void name_start(const struct gk_server *server, struct gk_words *words)
+{
+    uint32_t missing;
+    uint32_t present = gk_server_present(server, (struct gk_uid){0}, &missing);
+
+    if (present < server->config.workers) {
+        gk_words_set(words, "waiting for worker %" PRIu32 " of %" PRIu32 ": missing ", present + 1,
+                     server->config.workers);
+        (void)name_missing(server, missing_hello, words);
+    } else {
+        gk_words_set(
+            words, "all %" PRIu32 " workers are here, waiting for rank 0 to send the model%s",
+            server->config.workers,
+            server->config.servers > 1 ? ": it does so when it has reached all servers" : "");
+    }
+}
+
+static bool before_version(enum gk_shard_state state)
+{
+    return state == GK_SHARD_WAITING || state == GK_SHARD_SETUP || state == GK_SHARD_INIT;
+}
+
+static uint64_t deadline_us(const struct gk_server *server)
+{
+    return server->config.deadline_us > 0 && before_version(server->live.state)
+               ? server->live.started_us + server->config.deadline_us
+               : UINT64_MAX;
+}
+
+static void stall(struct gk_server *server)
+{
+    struct gk_words words;
+
+    server->live.stall_us = server->now_us + GK_STALL_AGAIN_US;
+    if (server->live.state == GK_SHARD_RUNNING) {
+        stall_round(server);
+    } else if (before_version(server->live.state)) {
+        name_start(server, &words);
+        gk_server_trace(server, GK_LOG_INFO, "SERVER-WAITS", "%s", words.text);
+    }
+}
+
+void gk_server_watch(struct gk_server *server)
+{
+    struct gk_server_live *live = &server->live;
+    struct gk_words words;
+
+    if (server->now_us >= deadline_us(server)) {
+        name_start(server, &words);
+        append(&words, "; gave up after %.0f s", (double)server->config.deadline_us / 1e6);
+        gk_server_trace(server, GK_LOG_ERROR, "SERVER-DEADLINE", "%s", words.text);
+        gk_server_exit(server, GK_EXIT_PEER, words.text);
+        return;
+    }
+    if (live->state == GK_SHARD_FINISHED && live->hashed &&
+        server->now_us >= live->linger_until_us) {
+        gk_server_exit(server, GK_EXIT_OK, "finished");
+        return;
+    }
+    if (live->state == GK_SHARD_DRAINING) {
+        gk_server_drained(server);
+        return;
+    }
+    if (server->now_us >= live->stall_us) {
+        stall(server);
+    }
+}
+
+/* Earliest time at which gk_server_watch() or a waiting pull has something to do. */
+uint64_t gk_server_watch_next_us(const struct gk_server *server)
+{
+    const struct gk_server_live *live = &server->live;
+
+    if (live->pulls_due) {
+        return server->now_us;
+    }
+    switch (live->state) {
+    case GK_SHARD_WAITING:
+    case GK_SHARD_SETUP:
+    case GK_SHARD_INIT:
+        return live->stall_us < deadline_us(server) ? live->stall_us : deadline_us(server);
+    case GK_SHARD_RUNNING:
+        return live->stall_us;
+    case GK_SHARD_FINISHED:
+        return live->hashed ? live->linger_until_us : UINT64_MAX;
+    case GK_SHARD_DRAINING:
+        return live->drain_until_us;
+    case GK_SHARD_EXITED:
+    case GK_SHARD_STATES_COUNT:
+        break;
+    }
+    return UINT64_MAX;
+}

@@ -1,0 +1,143 @@
+/* Records, one at a time: what is in flight, what comes next, what follows when it is durable.
+ *
+ * A round that waits goes first, then version 0, then FINISHED, then the members that changed, as
+ * many as one record holds. */
+#include "common/assert.h"
+#include "server/core/state.h"
+
+#include <string.h>
+
+static void submit(struct gk_server *server, enum gk_record_type type)
+{
+    struct gk_writer *writer = &server->live.writer;
+    struct gk_server_action *action;
+
+    writer->record.type = type;
+    writer->record.epoch = server->durable.epoch;
+    action = gk_server_emit(server, GK_SERVER_WRITE);
+    action->u.record = &writer->record;
+    writer->op = gk_server_emit_op(server, action);
+}
+
+static void fill_init(struct gk_server *server)
+{
+    const struct gk_server_durable *durable = &server->durable;
+    struct gk_record *record = &server->live.writer.record;
+
+    record->job_uid = server->live.init.job_uid;
+    record->init_id = server->live.init.init_id;
+    record->lo = durable->lo;
+    record->hi = durable->hi;
+    record->spec = durable->spec_bytes;
+    record->spec_bytes = durable->spec_bytes_count;
+    record->params = durable->memory.planes[0];
+}
+
+/* The row as it will be: what is durable now, and what changes. */
+static struct gk_rank_row row_of(const struct gk_server *server, uint32_t rank)
+{
+    const struct gk_change *change = &server->live.members[rank].change;
+    struct gk_rank_row row = server->durable.rows[rank];
+
+    if (change->hello) {
+        row.incarnation = change->incarnation;
+        row.life_nonce = change->life_nonce;
+    }
+    if (change->leave) {
+        row.left = true;
+        row.left_at = change->left_at;
+    }
+    return row;
+}
+
+static void fill_members(struct gk_server *server)
+{
+    struct gk_writer *writer = &server->live.writer;
+
+    writer->record.version = server->durable.version;
+    writer->record.members = writer->members;
+    for (uint32_t r = 0;
+         r < server->config.workers && writer->record.members_count < GK_SERVER_MEMBERS_MAX; r++) {
+        struct gk_change *change = &server->live.members[r].change;
+
+        if (change->wanted) {
+            change->wanted = false;
+            writer->members[writer->record.members_count++] =
+                (struct gk_member_entry){.rank = r, .row = row_of(server, r)};
+        }
+    }
+}
+
+void gk_server_write_next(struct gk_server *server)
+{
+    struct gk_writer *writer = &server->live.writer;
+    bool draining = server->live.state == GK_SHARD_DRAINING;
+
+    if (writer->op != 0) {
+        return;
+    }
+    memset(&writer->record, 0, sizeof(writer->record));
+    writer->record.job_uid = server->durable.job_uid;
+    if (server->live.round.state == GK_ROUND_WRITING) {
+        gk_server_round_record(server, &writer->record);
+        submit(server, GK_RECORD_ROUND);
+    } else if (draining) {
+        return; /* a commit ends, nothing new begins */
+    } else if (server->live.init.writing) {
+        fill_init(server);
+        submit(server, GK_RECORD_INIT);
+    } else if (server->live.finish_wanted) {
+        server->live.finish_wanted = false;
+        writer->record.version = server->durable.version;
+        submit(server, GK_RECORD_FINISHED);
+    } else {
+        fill_members(server);
+        if (writer->record.members_count > 0) {
+            submit(server, GK_RECORD_MEMBER);
+        }
+    }
+}
+
+static void members_written(struct gk_server *server)
+{
+    const struct gk_writer *writer = &server->live.writer;
+
+    for (uint32_t i = 0; i < writer->record.members_count; i++) {
+        const struct gk_member_entry *entry = &writer->members[i];
+        struct gk_change *change = &server->live.members[entry->rank].change;
+
+        server->durable.rows[entry->rank] = entry->row;
+        if (change->hello && change->incarnation == entry->row.incarnation &&
+            change->life_nonce == entry->row.life_nonce) {
+            gk_server_session_open(server, entry->rank);
+        }
+        if (change->leave && entry->row.left) {
+            gk_server_leave_recorded(server, entry->rank);
+        }
+    }
+    gk_server_round_close(server); /* the ones that left may have been all that it waited for */
+}
+
+void gk_server_written(struct gk_server *server)
+{
+    struct gk_writer *writer = &server->live.writer;
+
+    writer->op = 0;
+    switch ((enum gk_record_type)writer->record.type) {
+    case GK_RECORD_ROUND:
+        gk_server_round_written(server);
+        break;
+    case GK_RECORD_MEMBER:
+        members_written(server);
+        break;
+    case GK_RECORD_FINISHED:
+        server->durable.finished = true;
+        gk_server_finish_written(server);
+        break;
+    case GK_RECORD_INIT:
+        gk_server_init_written(server);
+        break;
+    }
+    gk_server_write_next(server);
+    gk_server_drained(server);
+}

@@ -1,0 +1,31 @@
+#include "common/exit.h"
+#include "common/log.h"
+#include "server/shell.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+int main(int argc, char **argv)
+{
+    struct gk_server_options options;
+    struct gk_config *config = NULL;
+    struct gk_words words;
+    int exit_code = GK_EXIT_USAGE;
+    enum gk_err err = gk_config_load(gk_server_program(), argc, argv, &options, sizeof(options),
+                                     &config, &exit_code, &words);
+    char who[32];
+
+    if (err == GK_E_HELP) {
+        return GK_EXIT_OK;
+    }
+    if (err) {
+        (void)fprintf(stderr, "gkps-server: %s\n", words.text);
+        return exit_code;
+    }
+    (void)snprintf(who, sizeof(who), "server %" PRIu64, options.shard);
+    gk_log_open(who, (enum gk_log_format)options.log_format, (enum gk_log_level)options.log_level,
+                2);
+    exit_code = gk_server_run(&options);
+    gk_config_free(config);
+    return exit_code;
+}

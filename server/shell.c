@@ -1,0 +1,561 @@
+/* Around the core: what comes in becomes an event, actions are performed in their order.
+ *
+ * Arithmetic runs on the compute thread, one job at a time; everything else on the loop thread.  A
+ * copy of parameters (PARAMS) is made while its action is performed, so it cannot meet the APPLY of
+ * a later action; the core asks for none while an APPLY runs. */
+#include "server/shell.h"
+
+#include "common/assert.h"
+#include "common/backend.h"
+#include "common/exit.h"
+#include "common/limits.h"
+#include "common/log.h"
+#include "common/net/clock.h"
+#include "common/net/compute.h"
+#include "common/net/link.h"
+#include "common/net/signals.h"
+#include "common/net/timer.h"
+#include "common/net/zsock.h"
+#include "server/core/server.h"
+#include "server/memory.h"
+#include "server/status.h"
+
+#include <uv.h>
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EVENTS_MAX = 16, LINGER_MS = 1000, COPIES_MAX = 2 * GK_PULL_WINDOW };
+
+struct job { /* one computation; the core has at most one of each kind in flight */
+    const struct gk_vector_ops *ops;
+    struct gk_queue *queue;
+    enum gk_server_action_kind kind;
+    uint64_t op;
+    const void *args;
+    enum gk_err err;
+};
+
+struct copy { /* a chunk of parameters that was just sent: the next rank gets the same bytes */
+    const float *values;
+    uint64_t count;
+    struct gk_buf *buf;
+};
+
+struct shell {
+    uv_loop_t loop;
+    struct gk_timer *timer;
+    struct gk_signals *signals;
+    struct gk_link *link;
+    void *zmq;
+    struct gk_zsock *zsock;
+    struct gk_compute *compute;
+    const struct gk_vector_ops *ops;
+    struct gk_queue *queue;
+    struct job jobs[GK_SERVER_ACTION_KINDS_COUNT];
+
+    struct gk_server_config config;
+    struct gk_server *core;
+    struct gk_server_actions *actions;
+    struct gk_server_memory memory;
+    struct copy copies[COPIES_MAX];
+    uint32_t copies_next;
+
+    /* Actions may be answered at once; the answers wait here until all actions of the step are
+     * performed. */
+    struct gk_server_event events[EVENTS_MAX];
+    uint32_t events_first, events_count;
+    bool stepping;
+
+    uint64_t started_us;
+    bool closing, summed;
+    int exit_code;
+};
+
+static void feed(struct shell *shell, const struct gk_server_event *event);
+
+/* The launcher's line. */
+
+static void tell(struct shell *shell, json_t *line)
+{
+    if (line) {
+        gk_link_send(shell->link, line);
+        json_decref(line);
+    }
+}
+
+static void tell_death(struct shell *shell, int code, const char *words)
+{
+    tell(shell, json_pack("{s:s, s:i, s:s}", "event", "death", "code", code, "words", words));
+}
+
+/* Computations: on the compute thread, then back on the loop thread. */
+
+static void run_job(void *context, void *item)
+{
+    struct job *job = item;
+    struct gk_ticket ticket = {0};
+
+    (void)context;
+    if (job->kind == GK_SERVER_SUM) {
+        ticket = job->ops->sum(job->queue, job->args);
+    } else if (job->kind == GK_SERVER_APPLY) {
+        ticket = job->ops->apply(job->queue, job->args);
+    } else {
+        ticket = job->ops->hash(job->queue, job->args);
+    }
+    job->err = job->ops->wait(job->queue, ticket);
+}
+
+static void job_done(void *context, void *item)
+{
+    const struct job *job = item;
+    struct gk_server_event event = {.kind = GK_SERVER_SUM_DONE, .op = job->op, .err = job->err};
+
+    if (job->kind == GK_SERVER_APPLY) {
+        event.kind = GK_SERVER_APPLY_DONE;
+    } else if (job->kind == GK_SERVER_HASH) {
+        event.kind = GK_SERVER_HASH_DONE;
+    }
+    feed(context, &event);
+}
+
+static void submit(struct shell *shell, const struct gk_server_action *action, const void *args)
+{
+    struct job *job = &shell->jobs[action->kind];
+    struct gk_compute_job compute_job = {.run = run_job, .done = job_done, .job = job};
+    enum gk_err err;
+
+    *job = (struct job){.ops = shell->ops,
+                        .queue = shell->queue,
+                        .kind = action->kind,
+                        .op = action->op,
+                        .args = args};
+    err = gk_compute_submit(shell->compute, &compute_job);
+    GK_ASSERT(!err); /* at most one of each kind: the queue cannot be full */
+}
+
+/* Messages out. */
+
+static void send_msg(struct shell *shell, uint64_t route, const struct gk_msg *msg)
+{
+    struct gk_buf *parts[GK_PARTS_MAX];
+    uint32_t parts_count;
+    enum gk_err err = gk_msg_to_wire(msg, parts, &parts_count);
+
+    if (err) {
+        gk_log(GK_LOG_WARN, "SERVER-SEND", "%s: %s; the peer will ask again",
+               gk_kind_name(msg->h.kind), gk_err_text(err));
+        return;
+    }
+    /* A full outbox drops the message and counts it; the peer asks again. */
+    (void)gk_zsock_send(shell->zsock, route, parts, parts_count);
+    for (uint32_t i = 0; i < parts_count; i++) {
+        gk_buf_unref(parts[i]);
+    }
+}
+
+static void forget_copies(struct shell *shell)
+{
+    for (uint32_t i = 0; i < COPIES_MAX; i++) {
+        gk_buf_unref(shell->copies[i].buf);
+        shell->copies[i] = (struct copy){0};
+    }
+}
+
+/* A reference to a copy of the values as they are now; NULL: no memory. */
+static struct gk_buf *copy_of(struct shell *shell, const float *values, uint64_t count)
+{
+    struct copy *copy = &shell->copies[shell->copies_next];
+
+    for (uint32_t i = 0; i < COPIES_MAX; i++) {
+        if (shell->copies[i].buf && shell->copies[i].values == values &&
+            shell->copies[i].count == count) {
+            return gk_buf_ref(shell->copies[i].buf);
+        }
+    }
+    gk_buf_unref(copy->buf);
+    *copy = (struct copy){
+        .values = values, .count = count, .buf = gk_buf_copy(values, count * sizeof(float))};
+    shell->copies_next = (shell->copies_next + 1) % COPIES_MAX;
+    return copy->buf ? gk_buf_ref(copy->buf) : NULL;
+}
+
+/* Takes the frame; without one nothing is sent, and the peer asks again. */
+static void send_frame(struct shell *shell, struct gk_server_action *action, struct gk_buf *frame)
+{
+    if (!frame) {
+        gk_log(GK_LOG_WARN, "SERVER-SEND", "%s: no memory; the peer will ask again",
+               gk_kind_name(action->msg.h.kind));
+        return;
+    }
+    action->msg.frame[0] = frame;
+    action->msg.frames_count = 1;
+    send_msg(shell, action->route, &action->msg);
+    gk_msg_clear(&action->msg);
+}
+
+static struct gk_buf *status_of(const struct shell *shell)
+{
+    const struct gk_zsock_stats *stats = gk_zsock_stats(shell->zsock);
+    struct gk_server_facts facts = {
+        .config = &shell->config,
+        .core = shell->core,
+        .now_us = gk_now_us(),
+        .started_us = shell->started_us,
+        .bytes_in = stats->bytes_in,
+        .bytes_out = stats->bytes_out,
+    };
+
+    return gk_server_status(&facts);
+}
+
+/* Actions. */
+
+static void set_up(struct shell *shell, const struct gk_server_action *action)
+{
+    struct gk_words words;
+    struct gk_server_event event = {.kind = GK_SERVER_SETUP_DONE, .op = action->op};
+
+    forget_copies(shell);
+    gk_server_memory_free(shell->ops, shell->queue, &shell->memory);
+    event.err =
+        gk_server_memory_alloc(shell->ops, shell->queue, &action->u.setup, &shell->memory, &words);
+    if (event.err) {
+        gk_log(GK_LOG_ERROR, "SERVER-NO-MEMORY", "%s", words.text);
+        event.words = "the system refuses the memory";
+    }
+    event.memory = shell->memory;
+    feed(shell, &event);
+}
+
+static void shut_down(struct shell *shell)
+{
+    if (shell->closing) {
+        return;
+    }
+    shell->closing = true;
+    gk_timer_close(shell->timer);
+    gk_signals_close(shell->signals);
+    if (shell->zsock) {
+        gk_zsock_close(shell->zsock, LINGER_MS);
+    }
+    if (shell->compute) {
+        gk_compute_close(shell->compute, NULL);
+    }
+    gk_link_close(shell->link, NULL);
+}
+
+static void leave(struct shell *shell, const struct gk_server_action *action)
+{
+    shell->exit_code = action->u.exit_code;
+    gk_log(shell->exit_code == 0 ? GK_LOG_INFO : GK_LOG_ERROR, "SERVER-EXIT", "%s (exit code %d)",
+           action->words.text, shell->exit_code);
+    if (shell->exit_code != 0) {
+        tell_death(shell, shell->exit_code, action->words.text);
+    }
+    shut_down(shell);
+}
+
+static void perform(struct shell *shell, struct gk_server_action *action)
+{
+    struct gk_server_event written = {.kind = GK_SERVER_WRITE_DONE, .op = action->op};
+
+    switch (action->kind) {
+    case GK_SERVER_SEND:
+        send_msg(shell, action->route, &action->msg);
+        break;
+    case GK_SERVER_PARAMS:
+        send_frame(shell, action, copy_of(shell, action->u.params.values, action->u.params.count));
+        break;
+    case GK_SERVER_STATUS:
+        send_frame(shell, action, status_of(shell));
+        break;
+    case GK_SERVER_SETUP:
+        set_up(shell, action);
+        break;
+    case GK_SERVER_SUM:
+        submit(shell, action, action->u.sum);
+        break;
+    case GK_SERVER_WRITE:
+        feed(shell, &written); /* without a state directory there is nothing to wait for */
+        break;
+    case GK_SERVER_APPLY:
+        forget_copies(shell);
+        submit(shell, action, action->u.apply);
+        break;
+    case GK_SERVER_HASH:
+        submit(shell, action, action->u.hash);
+        break;
+    case GK_SERVER_ARM_TIMER:
+        gk_timer_arm(shell->timer, action->u.at_us);
+        break;
+    case GK_SERVER_TRACE:
+        gk_log(action->u.trace.level, action->u.trace.id, "%s", action->words.text);
+        break;
+    case GK_SERVER_EXIT:
+        leave(shell, action);
+        break;
+    case GK_SERVER_ACTION_KINDS_COUNT:
+        GK_ASSERT(!"no action");
+        break;
+    }
+}
+
+/* Once, when the model's hash is known: the launcher may tell us to stop from then on. */
+static void tell_summary(struct shell *shell)
+{
+    struct gk_server_view view;
+
+    gk_server_view(shell->core, &view);
+    if (view.state == GK_SHARD_FINISHED && view.hashed && !shell->summed) {
+        shell->summed = true;
+        tell(shell, gk_server_summary(&shell->config, shell->core));
+    }
+}
+
+static void feed(struct shell *shell, const struct gk_server_event *event)
+{
+    GK_ASSERT(shell->events_count < EVENTS_MAX);
+    shell->events[(shell->events_first + shell->events_count++) % EVENTS_MAX] = *event;
+    if (shell->stepping) {
+        return;
+    }
+    shell->stepping = true;
+    while (shell->events_count > 0) {
+        struct gk_server_event next = shell->events[shell->events_first];
+
+        shell->events_first = (shell->events_first + 1) % EVENTS_MAX;
+        shell->events_count--;
+        next.now_us = gk_now_us();
+        gk_server_step(shell->core, &next, shell->actions);
+        for (uint32_t i = 0; i < shell->actions->count; i++) {
+            perform(shell, &shell->actions->list[i]);
+        }
+        shell->actions->count = 0;
+        if (next.kind == GK_SERVER_HASH_DONE) {
+            tell_summary(shell);
+        }
+    }
+    shell->stepping = false;
+}
+
+/* What comes in. */
+
+static void on_timer(void *context)
+{
+    struct gk_server_event event = {.kind = GK_SERVER_TICK};
+
+    feed(context, &event);
+}
+
+static void on_message(void *context, uint64_t route, struct gk_buf *const *parts,
+                       uint32_t parts_count)
+{
+    struct gk_server_event event = {.kind = GK_SERVER_MESSAGE, .route = route};
+    struct gk_msg msg;
+    struct gk_words words;
+    enum gk_err err = gk_msg_from_wire(parts, parts_count, &msg, &words);
+
+    if (err) {
+        event.kind = GK_SERVER_BAD_MESSAGE;
+        event.header = &msg.h;
+        event.err = err;
+        event.words = words.text;
+        feed(context, &event);
+        return;
+    }
+    event.msg = &msg;
+    feed(context, &event);
+    gk_msg_clear(&msg);
+}
+
+static void on_gone(void *context, uint64_t route)
+{
+    struct gk_server_event event = {.kind = GK_SERVER_PEER_GONE, .route = route};
+
+    feed(context, &event);
+}
+
+static void on_error(void *context, enum gk_err err, const char *words)
+{
+    struct gk_server_event event = {
+        .kind = GK_SERVER_STOP, .exit_code = GK_EXIT_INTERNAL, .words = words};
+
+    gk_log(GK_LOG_ERROR, "SERVER-SOCKET", "the socket failed: %s (%s)", words, gk_err_text(err));
+    feed(context, &event);
+}
+
+static void on_signal(void *context, int number)
+{
+    struct gk_server_event event = {.kind = GK_SERVER_STOP, .exit_code = 128 + number};
+
+    event.words = number == SIGINT ? "stopped by SIGINT" : "stopped by SIGTERM";
+    feed(context, &event);
+}
+
+static void on_link_line(void *context, const json_t *object)
+{
+    (void)context; /* the launcher says nothing yet */
+    (void)object;
+}
+
+static void on_link_ended(void *context)
+{
+    struct gk_server_event event = {
+        .kind = GK_SERVER_STOP, .exit_code = GK_EXIT_PEER, .words = "the launcher is gone"};
+
+    feed(context, &event);
+}
+
+/* Opening and closing. */
+
+static enum gk_err open_core(struct shell *shell, const struct gk_server_options *options,
+                             bool local, struct gk_words *words)
+{
+    struct gk_server_config *config = &shell->config;
+    enum gk_err err;
+
+    *config = (struct gk_server_config){
+        .job = options->job,
+        .shard = (uint32_t)options->shard,
+        .servers = (uint32_t)options->servers,
+        .workers = (uint32_t)options->workers,
+        .memory_bytes = gk_server_options_memory(options),
+        .deadline_us = options->deadline_s * 1000 * 1000,
+        .local = local,
+    };
+    shell->started_us = gk_now_us();
+    shell->actions = calloc(1, sizeof(*shell->actions));
+    err = shell->actions ? gk_random_bytes(&config->seed, sizeof(config->seed)) : GK_E_NOMEM;
+    if (!err) {
+        err = gk_server_new(config, &shell->core);
+    }
+    if (err) {
+        gk_words_set(words, "cannot start: %s", gk_err_text(err));
+        return err;
+    }
+    err = gk_vector_cpu(&shell->ops, words);
+    return err ? err : shell->ops->open(&shell->queue, words);
+}
+
+static enum gk_err open_handles(struct shell *shell, int launcher_fd, struct gk_words *words)
+{
+    static const struct gk_link_callbacks link_callbacks = {.line = on_link_line,
+                                                            .ended = on_link_ended};
+    enum gk_err err = GK_OK;
+
+    if (launcher_fd > 0) {
+        err = gk_link_open(&shell->loop, launcher_fd, &link_callbacks, shell, &shell->link, words);
+    }
+    if (!err) {
+        err = gk_signals_open(&shell->loop, on_signal, shell, &shell->signals, words);
+    }
+    if (!err) {
+        gk_words_set(words, "no memory for a timer");
+        err = gk_timer_open(&shell->loop, on_timer, shell, &shell->timer);
+    }
+    return err ? err : gk_compute_open(&shell->loop, shell, &shell->compute, words);
+}
+
+static enum gk_err open_socket(struct shell *shell, const char *address, struct gk_words *words)
+{
+    static const struct gk_zsock_callbacks callbacks = {
+        .message = on_message, .gone = on_gone, .error = on_error};
+
+    shell->zmq = gk_net_context();
+    if (!shell->zmq) {
+        gk_words_set(words, "no memory for a socket");
+        return GK_E_NOMEM;
+    }
+    return gk_zsock_open(&shell->loop, shell->zmq, GK_ZSOCK_ROUTER, address, &callbacks, shell,
+                         &shell->zsock, words);
+}
+
+/* Everything, or words and the exit code. */
+static bool open_all(struct shell *shell, const struct gk_server_options *options,
+                     struct gk_words *words)
+{
+    char address[GK_SERVER_ADDRESS_BYTES];
+    bool local = false;
+    enum gk_err err;
+
+    shell->exit_code = GK_EXIT_CONFIG;
+    if (open_handles(shell, (int)options->launcher_fd, words) ||
+        gk_server_options_address(options, address, &local, words) ||
+        open_core(shell, options, local, words)) {
+        return false;
+    }
+    err = open_socket(shell, address, words);
+    if (err) {
+        shell->exit_code = err == GK_E_BUSY ? GK_EXIT_RETRY : GK_EXIT_CONFIG;
+        return false;
+    }
+    shell->exit_code = GK_EXIT_INTERNAL;
+    if (!local) {
+        gk_log(GK_LOG_WARN, "SERVER-INSECURE",
+               "INSECURE: %s is open to everybody who can reach it; nothing is encrypted or "
+               "authenticated",
+               gk_zsock_address(shell->zsock));
+    }
+    return true;
+}
+
+static void start(struct shell *shell)
+{
+    struct gk_server_event event = {.kind = GK_SERVER_START};
+    const char *address = gk_zsock_address(shell->zsock);
+
+    gk_log(GK_LOG_INFO, "SERVER-BOUND",
+           "shard %" PRIu32 " of %" PRIu32 " of job '%s' listens on %s for %" PRIu32
+           " workers (budget %" PRIu64 " MiB, %s)",
+           shell->config.shard, shell->config.servers, shell->config.job, address,
+           shell->config.workers, shell->config.memory_bytes >> 20,
+           shell->ops->caps(shell->queue)->name);
+    tell(shell, json_pack("{s:s, s:s}", "event", "endpoint", "address", address));
+    feed(shell, &event);
+}
+
+static void fini(struct shell *shell)
+{
+    int err;
+
+    (void)uv_run(&shell->loop, UV_RUN_DEFAULT); /* the closing callbacks */
+    err = uv_loop_close(&shell->loop);
+    GK_ASSERT(err == 0);
+    gk_net_context_free(shell->zmq);
+    gk_server_free(shell->core);
+    forget_copies(shell);
+    if (shell->queue) {
+        gk_server_memory_free(shell->ops, shell->queue, &shell->memory);
+        shell->ops->close(shell->queue);
+    }
+    free(shell->actions);
+    free(shell);
+}
+
+int gk_server_run(const struct gk_server_options *options)
+{
+    struct shell *shell = calloc(1, sizeof(*shell));
+    struct gk_words words;
+    int exit_code;
+
+    if (!shell || uv_loop_init(&shell->loop)) {
+        free(shell);
+        gk_log(GK_LOG_ERROR, "SERVER-EXIT", "no memory for the event loop");
+        return GK_EXIT_INTERNAL;
+    }
+    if (open_all(shell, options, &words)) {
+        start(shell);
+        (void)uv_run(&shell->loop, UV_RUN_DEFAULT);
+    } else {
+        gk_log(GK_LOG_ERROR, "SERVER-EXIT", "%s", words.text);
+        tell_death(shell, shell->exit_code, words.text);
+        shut_down(shell);
+    }
+    exit_code = shell->exit_code;
+    fini(shell);
+    return exit_code;
+}

@@ -1,0 +1,157 @@
+#include "server/status.h"
+
+#include "common/limits.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static json_t *integer(uint64_t value)
+{
+    return json_integer((json_int_t)value);
+}
+
+static json_t *seconds(uint64_t us)
+{
+    return json_real((double)(us / 1000) / 1e3); /* in milliseconds: nobody reads more digits */
+}
+
+static json_t *hex(uint64_t value)
+{
+    return json_sprintf("%016" PRIx64, value);
+}
+
+static json_t *waits_for(const struct gk_ping *ping)
+{
+    if (ping->waits == GK_WAIT_SHARD) {
+        return json_sprintf("shard %" PRIu32 " version %" PRIu64, ping->waits_for,
+                            ping->waits_version);
+    }
+    return ping->waits == GK_WAIT_RANK ? json_sprintf("rank %" PRIu32, ping->waits_for)
+                                       : json_null();
+}
+
+static json_t *rank_json(const struct gk_server_facts *facts, uint32_t rank)
+{
+    struct gk_rank_view view;
+
+    gk_server_view_rank(facts->core, rank, &view);
+    return json_pack("{s:o, s:s, s:o, s:o, s:o, s:b, s:o}", "rank", integer(rank), "state",
+                     view.left      ? "left"
+                     : view.present ? "present"
+                                    : "absent",
+                     "incarnation", integer(view.incarnation), "step",
+                     integer(view.pushed ? view.last_step + 1 : 0), "last_heard_s",
+                     view.heard ? seconds(facts->now_us - view.heard_us) : json_null(),
+                     "contributed", (int)view.contributed, "waits_for", waits_for(&view.ping));
+}
+
+static json_t *ranks_json(const struct gk_server_facts *facts)
+{
+    json_t *list = json_array();
+
+    for (uint32_t r = 0; r < facts->config->workers && r < GK_SERVER_STATUS_RANKS_MAX; r++) {
+        (void)json_array_append_new(
+            list, rank_json(facts, r)); /* NULL list or item: the dump fails as a whole */
+    }
+    return list;
+}
+
+static json_t *round_json(const struct gk_server_facts *facts, const struct gk_server_view *view)
+{
+    json_t *missing;
+
+    if (!view->round_open) {
+        return json_null();
+    }
+    missing = json_array();
+    for (uint32_t r = 0; r < facts->config->workers; r++) {
+        struct gk_rank_view rank;
+
+        gk_server_view_rank(facts->core, r, &rank);
+        if (rank.missing) {
+            (void)json_array_append_new(missing, integer(r));
+        }
+    }
+    return json_pack("{s:o, s:o, s:o}", "step", integer(view->version), "missing", missing,
+                     "open_s", seconds(facts->now_us - view->round_open_us));
+}
+
+/* `pushes` counts those that were not replaced before their commit, so that the verdicts and the
+ * pending add up to it. */
+static json_t *ledger_json(const struct gk_ledger *ledger)
+{
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "pushes",
+                     integer(ledger->pushes - ledger->dropped), "applied", integer(ledger->applied),
+                     "returned", integer(ledger->returned), "skipped", integer(ledger->skipped),
+                     "lost", integer(ledger->lost), "pending", integer(ledger->pending), "dropped",
+                     integer(ledger->dropped), "duplicates", integer(ledger->duplicates), "nacks",
+                     integer(ledger->nacks), "bad_messages", integer(ledger->bad_messages));
+}
+
+static json_t *status_json(const struct gk_server_facts *facts)
+{
+    const struct gk_server_config *config = facts->config;
+    struct gk_server_view view;
+    json_t *json;
+
+    gk_server_view(facts->core, &view);
+    json = json_pack(
+        "{s:s, s:o, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o}", "job", config->job, "job_uid",
+        json_sprintf("%016" PRIx64 "%016" PRIx64, view.job_uid.hi, view.job_uid.lo), "shard",
+        integer(config->shard), "servers", integer(config->servers), "workers",
+        integer(config->workers), "state", gk_shard_state_name(view.state), "version",
+        integer(view.version), "durable_version", integer(view.durable_version), "model_hash",
+        view.hashed ? hex(view.hash) : json_null(), "hash_version", integer(view.hash_version));
+    if (!json) {
+        return NULL;
+    }
+    (void)json_object_set_new(json, "params", integer(view.hi - view.lo));
+    (void)json_object_set_new(json, "lo", integer(view.lo));
+    (void)json_object_set_new(json, "hi", integer(view.hi));
+    (void)json_object_set_new(json, "incarnation", integer(view.incarnation));
+    (void)json_object_set_new(json, "uptime_s", seconds(facts->now_us - facts->started_us));
+    (void)json_object_set_new(json, "ranks", ranks_json(facts));
+    if (config->workers > GK_SERVER_STATUS_RANKS_MAX) {
+        (void)json_object_set_new(json, "ranks_omitted",
+                                  integer(config->workers - GK_SERVER_STATUS_RANKS_MAX));
+    }
+    (void)json_object_set_new(json, "round", round_json(facts, &view));
+    (void)json_object_set_new(json, "ledger", ledger_json(&view.ledger));
+    (void)json_object_set_new(
+        json, "bytes",
+        json_pack("{s:o, s:o}", "in", integer(facts->bytes_in), "out", integer(facts->bytes_out)));
+    (void)json_object_set_new(json, "memory",
+                              json_pack("{s:o}", "reserved", integer(view.reserved_bytes)));
+    return json;
+}
+
+struct gk_buf *gk_server_status(const struct gk_server_facts *facts)
+{
+    json_t *json = status_json(facts);
+    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    struct gk_buf *buf = NULL;
+
+    if (text && strlen(text) <= GK_STATUS_BYTES_MAX) {
+        buf = gk_buf_copy(text, strlen(text));
+    }
+    free(text);
+    json_decref(json);
+    return buf;
+}
+
+json_t *gk_server_summary(const struct gk_server_config *config, const struct gk_server *core)
+{
+    struct gk_server_view view;
+    const struct gk_ledger *ledger = &view.ledger;
+
+    gk_server_view(core, &view);
+    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "event", "summary",
+                     "role", "server", "shard", integer(config->shard), "version",
+                     integer(view.version), "model_hash",
+                     view.hashed ? hex(view.hash) : json_null(), "pushes",
+                     integer(ledger->pushes - ledger->dropped), "applied", integer(ledger->applied),
+                     "returned", integer(ledger->returned), "skipped", integer(ledger->skipped),
+                     "lost", integer(ledger->lost));
+}
