@@ -1,4 +1,5 @@
-/* Assertions for our own mistakes, in every build type.  Input from peers, files and people is never asserted. */
+/* Assertions for our own mistakes, in every build type.  Input from peers, files and people is
+ * never asserted. */
 #ifndef GK_COMMON_ASSERT_H
 #define GK_COMMON_ASSERT_H
 

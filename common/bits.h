@@ -24,7 +24,7 @@ static inline float gk_bits_float(uint32_t bits)
     return x;
 }
 
-/* The finaliser of splitmix64 (Steele, Lea, Flood 2014): a bijection whose outputs pass as random. */
+/* The finaliser of splitmix64 (Steele, Lea, Flood 2014): its outputs pass as random. */
 static inline uint64_t gk_mix64(uint64_t x)
 {
     x ^= x >> 30;
@@ -35,11 +35,13 @@ static inline uint64_t gk_mix64(uint64_t x)
     return x;
 }
 
-/* One term of a state hash: the hash of a vector is the sum of its terms mod 2^64, so that it depends neither on
- * order nor on chunking.  `plane` 0 are parameters, 1 and 2 optimizer moments; `index` is global. */
+/* One term of a state hash: the hash of a vector is the sum of its terms mod 2^64, so that it
+ * depends neither on order nor on chunking.  `plane` 0 are parameters, 1 and 2 optimizer moments;
+ * `index` is global. */
 static inline uint64_t gk_hash_term(uint32_t plane, uint64_t index, uint32_t bits)
 {
-    return gk_mix64(gk_mix64(((uint64_t)plane << 56) + index + UINT64_C(0x9e3779b97f4a7c15)) + bits);
+    return gk_mix64(gk_mix64(((uint64_t)plane << 56) + index + UINT64_C(0x9e3779b97f4a7c15)) +
+                    bits);
 }
 
 static inline uint64_t gk_min_u64(uint64_t a, uint64_t b)

@@ -1,8 +1,9 @@
-/* Bulk bytes with a reference count: what is received is kept where it arrived, what is sent is not copied.
+/* Bulk bytes with a reference count: what is received is kept where it arrived, what is sent is not
+ * copied.
  *
- * A function that takes a `struct gk_buf *` borrows it unless its comment says "takes" or "gives"; one that keeps it
- * takes a reference of its own.  The data is immutable once a second reference exists.  Counting is atomic, so that
- * a buffer may be released on a thread of ZeroMQ. */
+ * A function that takes a `struct gk_buf *` borrows it unless its comment says "takes" or "gives";
+ * one that keeps it takes a reference of its own.  The data is immutable once a second reference
+ * exists.  Counting is atomic, so that a buffer may be released on a thread of ZeroMQ. */
 #ifndef GK_COMMON_BUF_H
 #define GK_COMMON_BUF_H
 

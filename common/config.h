@@ -1,13 +1,22 @@
-/* One option table per program drives its flags, its GKPS_* variables, its YAML file, --help and --print-config.
+/* One option table per program drives its flags, its GKPS_* variables, its YAML file, --help and
+ * --print-config.
  *
- * Precedence: flag, environment, further environment names (`env_also`, in order), file (--config FILE or GKPS_CONFIG), default.
- * An unknown key, a value out of range or a choice that does not exist is an error that names key, place (flag,
- * variable, file:line) and what is allowed.
- * Flags: --name VALUE or --name=VALUE; booleans --name and --no-name (or --name=false); of a flag given twice the last
- * one counts; -- ends the flags.  GKPS_NAME with - as _; an empty variable counts as not set.  File: `name: value`, all
- * of whose values are checked, also those that a flag or a variable overrides; an empty value there is an empty string.
- * Booleans are true, yes, on, 1, false, no, off, 0.
- * Every program also has --help (-h), --version, --config FILE and --print-config, whose output can serve as a file. */
+ * Which value counts, first to last:
+ * - flag: --name VALUE or --name=VALUE; booleans --name and --no-name (or --name=false).  Of a flag
+ *   given twice the last one counts; -- ends the flags;
+ * - variable: GKPS_NAME with - as _, then the further names of `env_also` in order.  An empty
+ *   variable counts as not set.  Variables that name no option are not looked at: they may be meant
+ *   for another program;
+ * - file, named by --config or GKPS_CONFIG: `name: value`.  All its values are checked, also those
+ *   that a flag or a variable overrides.  An empty value is an empty string;
+ * - default.
+ *
+ * An unknown key, a value out of range or a choice that does not exist is an error that names key,
+ * place (flag, variable, file:line) and what is allowed.  Booleans are true, yes, on, 1, false, no,
+ * off, 0.
+ *
+ * Every program also has --help (-h), --version, --config FILE and --print-config, whose output can
+ * serve as a file. */
 #ifndef GK_COMMON_CONFIG_H
 #define GK_COMMON_CONFIG_H
 
@@ -19,9 +28,9 @@
 #include <stdint.h>
 
 enum gk_option_type {
-    GK_OPTION_STRING, /* const char *; owned by the config; NULL when default_text is NULL and nothing was given */
-    GK_OPTION_UINT,   /* uint64_t, within [min, max]; suffixes k, M, G (powers of 1024) only for GK_OPTION_BYTES */
-    GK_OPTION_BYTES,  /* uint64_t */
+    GK_OPTION_STRING, /* const char *, owned by the config; NULL: no default, nothing given */
+    GK_OPTION_UINT,   /* uint64_t, within [min, max] */
+    GK_OPTION_BYTES,  /* uint64_t, the same, with suffixes k, M, G (powers of 1024) */
     GK_OPTION_FLOAT,  /* double, within [min, max] */
     GK_OPTION_BOOL,   /* bool */
     GK_OPTION_CHOICE, /* uint32_t: position in `choices`, "a|b|c" */
@@ -36,8 +45,8 @@ struct gk_option {
     double min, max;          /* UINT, BYTES, FLOAT; both 0: no bounds */
     const char *argument;     /* "FILE", "N"; shown in --help; NULL for BOOL */
     const char *help;         /* one sentence */
-    const char *env_also;     /* "RANK|SLURM_PROCID": further variables, after GKPS_NAME; may be NULL */
-    const char *group;        /* heading in --help; options of one group stand together */
+    const char *env_also; /* "RANK|SLURM_PROCID": further variables, after GKPS_NAME; may be NULL */
+    const char *group;    /* heading in --help; options of one group stand together */
 };
 
 struct gk_program {
@@ -52,24 +61,28 @@ struct gk_program {
 
 struct gk_config; /* owns the strings and remembers where each value came from */
 
-/* Parse into `values` (zeroed by this call, and again when it fails; `values_bytes` large).  argv[0] is skipped.
- * Borrows program and argv, which live as long as the config.  Before threads start: it reads the environment.
- * GK_E_HELP: --help, --version or --print-config was given and its text was written to stdout: exit 0.
- * GK_E_CONFIG: `words` says what and where: exit 64 for a flag or a variable, 78 for the file (`ret_exit`).
- * GK_E_NOMEM, GK_E_IO (stdout cannot be written): exit 70.
- * On success *ret_config is the caller's, to be freed last. */
-enum gk_err gk_config_load(const struct gk_program *program, int argc, char **argv, void *values, size_t values_bytes,
-                           struct gk_config **ret_config, int *ret_exit, struct gk_words *words);
+/* Parse into `values`, `values_bytes` large, zeroed by this call and again when it fails.  argv[0]
+ * is skipped.  Borrows the program, and of argv the positional arguments, for the config's life.
+ * Before threads start: it reads the environment.
+ * - GK_E_HELP: --help, --version or --print-config was given, its text went to stdout: exit 0.
+ * - GK_E_CONFIG: `words` says what and where: exit 64 for a flag or a variable, 78 for the file.
+ * - GK_E_NOMEM, GK_E_IO (stdout cannot be written): exit 70.
+ *
+ * *ret_exit is always set.  On success *ret_config is the caller's, to be freed last. */
+enum gk_err gk_config_load(const struct gk_program *program, int argc, char **argv, void *values,
+                           size_t values_bytes, struct gk_config **ret_config, int *ret_exit,
+                           struct gk_words *words);
 
-/* Where the value of `name` (an option of the table, or "config") came from: "flag", "GKPS_RANK", "SLURM_PROCID",
- * "job.yaml:3", "default".  "job.yaml" alone where an unusual notation hides the line. */
+/* Where the value of `name` (an option of the table, or "config") came from: "flag", "GKPS_RANK",
+ * "SLURM_PROCID", "job.yaml:3", "default".  "job.yaml" alone where an unusual notation hides the
+ * line. */
 const char *gk_config_source(const struct gk_config *config, const char *name);
 
 /* Positional arguments, at most positional_max. */
 size_t gk_config_positional(const struct gk_config *config, const char *const **ret_arguments);
 
-/* The value in force as text, as it was given (booleans: "true", "false"); NULL: unset.  Owned by the config.  Lets a
- * launcher pass values on, as --name=TEXT. */
+/* The value in force as text, as it was given (booleans: "true", "false"); NULL: unset.  Owned by
+ * the config.  Lets a launcher pass values on, as --name=TEXT. */
 const char *gk_config_text(const struct gk_config *config, const char *name);
 
 void gk_config_free(struct gk_config *config);

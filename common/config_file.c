@@ -134,6 +134,13 @@ static void explain_key(struct loader *loader, const char *key)
     prefix_place(loader, line_of(loader, key, 1));
 }
 
+/* libyaml names no problem when it had no memory, so that libcyaml prints a null pointer. */
+static bool is_no_memory(const struct loader *loader, cyaml_err_t error)
+{
+    return error == CYAML_ERR_OOM || error == CYAML_ERR_LIBYAML_PARSER_INIT ||
+           strcmp(loader->report.complaint, "libyaml: (null)") == 0;
+}
+
 /* One line of words from libcyaml's error.  Its line numbers are those of the thing before the
  * error, so keys are looked for in the text, and an error of YAML itself is said to stand "here or
  * below". */
@@ -228,7 +235,7 @@ static enum gk_err parse_bytes(struct loader *loader, struct gk_config_file *fil
     }
     error = cyaml_load_data((const uint8_t *)loader->bytes, loader->bytes_count, &config, &top,
                             (cyaml_data_t **)&texts, NULL);
-    if (error == CYAML_ERR_OOM) {
+    if (is_no_memory(loader, error)) {
         err = no_memory(loader);
     } else if (error) {
         explain(loader, error);

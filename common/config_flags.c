@@ -65,7 +65,6 @@ static enum gk_err refuse_value(struct reader *reader, const struct flag *flag)
 
 static enum gk_err refuse_unknown(struct reader *reader, const char *argument)
 {
-    static const char *const common[] = {"config", "print-config", "help", "version"};
     const struct gk_program *program = reader->program;
     const char *name = argument + strspn(argument, "-");
     const char *nearest = NULL, *no = "";
@@ -73,9 +72,9 @@ static enum gk_err refuse_unknown(struct reader *reader, const char *argument)
     struct flag flag;
 
     take_apart(name, &flag);
-    for (size_t i = 0; i < sizeof(common) / sizeof(common[0]); i++) {
-        if (gk_config_table_nearer(flag.name, common[i], &distance)) {
-            nearest = common[i];
+    for (size_t i = 0; i < GK_CONFIG_COMMON_COUNT; i++) {
+        if (gk_config_table_nearer(flag.name, gk_config_common[i], &distance)) {
+            nearest = gk_config_common[i];
         }
     }
     for (size_t i = 0; i < program->options_count; i++) {
@@ -127,13 +126,6 @@ static enum gk_err read_common(struct reader *reader, const struct flag *flag, b
     return GK_OK;
 }
 
-static enum gk_err read_bool(struct reader *reader, size_t option, const struct flag *flag)
-{
-    /* Kept as it was given; it is parsed with all other values. */
-    reader->flags.texts[option] = flag->value ? flag->value : "true";
-    return GK_OK;
-}
-
 static enum gk_err read_flag(struct reader *reader)
 {
     const struct gk_program *program = reader->program;
@@ -150,7 +142,8 @@ static enum gk_err read_flag(struct reader *reader)
     option = gk_config_table_find(program, flag.name);
     if (option != GK_CONFIG_NONE) {
         if (program->options[option].type == GK_OPTION_BOOL) {
-            return read_bool(reader, option, &flag);
+            reader->flags.texts[option] = flag.value ? flag.value : "true";
+            return GK_OK;
         }
         return take_value(reader, &flag, program->options[option].argument,
                           &reader->flags.texts[option]);

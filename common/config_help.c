@@ -131,7 +131,7 @@ enum gk_err gk_config_help_print(const struct gk_program *program)
     (void)printf("\nCommon:\n");
     print_flag("--config FILE", "YAML file with options, one 'name: value' a line.");
     print_flag("--print-config", "Print the options in force, each with its source, and exit.");
-    print_flag("--help", "Print this text and exit.");
+    print_flag("--help, -h", "Print this text and exit.");
     print_flag("--version", "Print the version and exit.");
     (void)putchar('\n');
     print_wrapped(

@@ -13,9 +13,10 @@
 #include "common/config.h"
 
 #define GK_CONFIG_FILE_BYTES_MAX (1024 * 1024)
-#define GK_CONFIG_NAME_BYTES 64                             /* of an option, with its terminator */
-#define GK_CONFIG_VARIABLE_BYTES (GK_CONFIG_NAME_BYTES + 5) /* GKPS_NAME, or one name of env_also  \
-                                                             */
+#define GK_CONFIG_NAME_BYTES 64 /* of an option, with its terminator */
+#define GK_CONFIG_VARIABLE_BYTES                                                                   \
+    (GK_CONFIG_NAME_BYTES + 5) /* GKPS_NAME, or one name of env_also                               \
+                                */
 #define GK_CONFIG_ALLOWED_BYTES 256
 #define GK_CONFIG_VALUE_BYTES 8 /* the largest typed value */
 #define GK_CONFIG_NONE SIZE_MAX
@@ -46,6 +47,10 @@ struct gk_config_file {
     char **texts;    /* one an option; NULL: not given */
     uint32_t *lines; /* one an option; 0: not found */
 };
+
+/* The flags that every program has. */
+enum { GK_CONFIG_COMMON_COUNT = 4 };
+extern const char *const gk_config_common[GK_CONFIG_COMMON_COUNT];
 
 /* Assert that the table makes sense: that is a matter of the program, not of its user. */
 void gk_config_table_check(const struct gk_program *program, size_t values_bytes);

@@ -4,9 +4,8 @@
 
 #include <string.h>
 
-static const char *const common_flags[] = {"config", "print-config", "help", "version"};
-
-enum { COMMON_FLAGS_COUNT = sizeof(common_flags) / sizeof(common_flags[0]) };
+const char *const gk_config_common[GK_CONFIG_COMMON_COUNT] = {"config", "print-config", "help",
+                                                              "version"};
 
 static size_t type_bytes(enum gk_option_type type)
 {
@@ -30,8 +29,8 @@ static bool name_is_sound(const char *name)
 {
     size_t length = strlen(name);
 
-    for (size_t i = 0; i < COMMON_FLAGS_COUNT; i++) {
-        if (strcmp(name, common_flags[i]) == 0) {
+    for (size_t i = 0; i < GK_CONFIG_COMMON_COUNT; i++) {
+        if (strcmp(name, gk_config_common[i]) == 0) {
             return false;
         }
     }

@@ -4,14 +4,14 @@
 
 enum gk_exit {
     GK_EXIT_OK = 0,
-    GK_EXIT_USAGE = 64,     /* wrong flags */
-    GK_EXIT_DATA = 65,      /* a data file is missing or damaged */
-    GK_EXIT_PEER = 69,      /* a peer was missing at the deadline, or is lost */
-    GK_EXIT_INTERNAL = 70,  /* our own bug, or no memory */
-    GK_EXIT_RETRY = 75,     /* the same command may succeed later (busy port) */
-    GK_EXIT_FENCED = 76,    /* a newer life of this rank or shard exists */
-    GK_EXIT_REFUSED = 77,   /* the peer refused: other job, model, rank */
-    GK_EXIT_CONFIG = 78,    /* configuration or state is wrong */
+    GK_EXIT_USAGE = 64,    /* wrong flags */
+    GK_EXIT_DATA = 65,     /* a data file is missing or damaged */
+    GK_EXIT_PEER = 69,     /* a peer was missing at the deadline, or is lost */
+    GK_EXIT_INTERNAL = 70, /* our own bug, or no memory */
+    GK_EXIT_RETRY = 75,    /* the same command may succeed later (busy port) */
+    GK_EXIT_FENCED = 76,   /* a newer life of this rank or shard exists */
+    GK_EXIT_REFUSED = 77,  /* the peer refused: other job, model, rank */
+    GK_EXIT_CONFIG = 78,   /* configuration or state is wrong */
     GK_EXIT_SIGINT = 130,
     GK_EXIT_SIGTERM = 143,
 };

@@ -8,10 +8,12 @@
 /* XXH3, 64 bits, seed 0: identities (spec, push, model table).  Any thread. */
 uint64_t gk_hash64(const void *data, size_t size);
 
-/* Continue a hash over several pieces: h = gk_hash64_more(h, piece, size), from h = 0. */
+/* Continue a hash over several pieces: h = gk_hash64_more(h, piece, size), from h = 0.  The result
+ * depends on where the pieces are cut. */
 uint64_t gk_hash64_more(uint64_t hash, const void *data, size_t size);
 
-/* CRC-32C (Castagnoli), as in RFC 3720: the checksum of frames and records.  "123456789" gives e3069283. */
+/* CRC-32C (Castagnoli), as in RFC 3720: the checksum of frames and records.  "123456789" gives
+ * e3069283. */
 uint32_t gk_crc32c(const void *data, size_t size);
 
 #endif

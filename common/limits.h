@@ -9,16 +9,16 @@ enum {
     GK_SERVERS_MAX = 256,  /* S */
     GK_RANK_ANY = 0xffff,  /* in HELLO: shard 0 assigns the lowest free rank */
 
-    GK_HEADER_BYTES_MAX = 256,             /* magic, CRC and message */
-    GK_BODY_BYTES_MAX = 256,               /* HELLO, WELCOME, PING, PONG */
-    GK_TEXT_BYTES_MAX = 480,               /* words in HELLO, REFUSE, NACK */
-    GK_STATUS_BYTES_MAX = 64 * 1024,       /* STATUS_OK */
-    GK_SPEC_BYTES_MAX = 64 * 1024,         /* job spec with model table */
-    GK_FRAMES_MAX = 3,                     /* behind header and body */
-    GK_PARTS_MAX = 4,                      /* ZeroMQ parts of one message */
-    GK_CHUNK_BYTES = 1024 * 1024,          /* values of one PARAMS or PUSH chunk */
+    GK_HEADER_BYTES_MAX = 256,       /* magic, CRC and message */
+    GK_BODY_BYTES_MAX = 256,         /* HELLO, WELCOME, PING, PONG */
+    GK_TEXT_BYTES_MAX = 480,         /* words in HELLO, REFUSE, NACK */
+    GK_STATUS_BYTES_MAX = 64 * 1024, /* STATUS_OK */
+    GK_SPEC_BYTES_MAX = 64 * 1024,   /* job spec with model table */
+    GK_FRAMES_MAX = 3,               /* behind header and body */
+    GK_PARTS_MAX = 4,                /* ZeroMQ parts of one message */
+    GK_CHUNK_BYTES = 1024 * 1024,    /* values of one PARAMS or PUSH chunk */
     GK_CHUNK_FLOATS = GK_CHUNK_BYTES / 4,
-    GK_FRAME_BYTES_MAX = 2 * 1024 * 1024,  /* ZMQ_MAXMSGSIZE: larger frames close the connection */
+    GK_FRAME_BYTES_MAX = 2 * 1024 * 1024, /* ZMQ_MAXMSGSIZE: larger frames close the connection */
 
     GK_PULL_WINDOW = 8, /* chunk requests outstanding per shard */
     GK_PUSH_WINDOW = 8, /* push or INIT chunks outstanding per shard */
@@ -34,15 +34,17 @@ enum {
     GK_HELD_PINGS = 3, /* a rank heard within so many pings is alive */
     GK_RETRY_US_MIN = 50 * 1000,
     GK_RETRY_US_MAX = 2 * 1000 * 1000,
-    GK_RETRY_BULK_US_MIN = 500 * 1000, /* for chunks: a copy of what is still on its way makes a slow network slower */
+    /* For chunks: a copy of what is still on its way makes a slow network slower. */
+    GK_RETRY_BULK_US_MIN = 500 * 1000,
     GK_STALL_US = 5 * 1000 * 1000,        /* first stall line */
     GK_STALL_AGAIN_US = 10 * 1000 * 1000, /* and then every */
-    GK_DEADLINE_S = 120,                  /* for peers at the start, and for a peer that went away */
-    GK_LINGER_US = 5 * 1000 * 1000,       /* a finished server answers duplicates for so long */
-    GK_HANDSHAKE_MS = 5000,               /* ZMQ_HANDSHAKE_IVL */
+    GK_DEADLINE_S = 120,            /* for peers at the start, and for a peer that went away */
+    GK_LINGER_US = 5 * 1000 * 1000, /* a finished server answers duplicates for so long */
+    GK_HANDSHAKE_MS = 5000,         /* ZMQ_HANDSHAKE_IVL */
 
-    GK_OUTBOX_MESSAGES_MAX = 256, /* per peer, in zsock; more are dropped and counted: every request is retried */
-    GK_TURN_MESSAGES_MAX = 64,    /* received per socket and loop turn */
+    /* Per peer, in zsock; more are dropped and counted: every request is retried. */
+    GK_OUTBOX_MESSAGES_MAX = 256,
+    GK_TURN_MESSAGES_MAX = 64, /* received per socket and loop turn */
     GK_TURN_BYTES_MAX = 8 * 1024 * 1024,
     GK_TURN_US_MAX = 2000,
 };

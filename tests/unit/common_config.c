@@ -351,7 +351,7 @@ Test(config, help)
             "  --config FILE           YAML file with options, one 'name: value' a line.\n"
             "  --print-config          Print the options in force, each with its source, and\n"
             "                          exit.\n"
-            "  --help                  Print this text and exit.\n"
+            "  --help, -h              Print this text and exit.\n"
             "  --version               Print the version and exit.\n"
             "\n"
             "Each option is also a variable, --log-format as GKPS_LOG_FORMAT, --config as\n"
