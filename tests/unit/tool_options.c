@@ -1,0 +1,214 @@
+/* Goal: every option reaches the daemons by the text that the user wrote, the environment holds no
+ * second source for it, and wrong values are refused before anything starts. Method: parse command
+ * lines, look at the arguments that follow. */
+#include "common/exit.h"
+#include "common/log.h"
+#include "tool/json.h"
+#include "tool/run_options.h"
+
+#include <criterion/criterion.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct gk_run_config run;
+static struct gk_words words;
+static int code;
+
+static enum gk_err load(const char *const *flags)
+{
+    char *argv[32] = {(char *)"run"};
+    int argc = 1;
+
+    for (; *flags; flags++) {
+        argv[argc++] = (char *)*flags;
+    }
+    code = -1;
+    return gk_run_config_load(&run, argc, argv, &code, &words);
+}
+
+#define LOAD(...) load((const char *const[]){__VA_ARGS__, NULL})
+
+static bool has(const struct gk_args *args, const char *wanted)
+{
+    for (size_t i = 0; i < args->count; i++) {
+        if (strcmp(args->v[i], wanted) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool has_name(const struct gk_args *args, const char *name)
+{
+    for (size_t i = 0; i < args->count; i++) {
+        if (strncmp(args->v[i], name, strlen(name)) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+Test(options, defaults_reach_the_server)
+{
+    struct gk_args args = {0};
+
+    cr_assert_eq(LOAD("--job=j"), GK_OK, "%s", words.text);
+    cr_assert_eq(run.options.servers, 2);
+    cr_assert_eq(run.options.workers, 4);
+    gk_run_server_args(&run, "/bin/x", 1, &args);
+    cr_assert(!args.failed);
+    cr_assert_str_eq(args.v[0], "/bin/x");
+    cr_assert_null(args.v[args.count]);
+    cr_assert(has(&args, "--bind=tcp://127.0.0.1:*") && has(&args, "--shard=1") &&
+              has(&args, "--servers=2"));
+    cr_assert(has(&args, "--workers=4") && has(&args, "--job=j") && has(&args, "--deadline=120"));
+    cr_assert(has(&args, "--launcher-fd=3") && has(&args, "--log-format=text") &&
+              has(&args, "--log-level=info"));
+    cr_assert_eq(args.count, 10);
+    gk_args_fini(&args);
+    gk_run_config_fini(&run);
+}
+
+Test(options, texts_reach_the_worker_unchanged)
+{
+    static const char *const servers[] = {"tcp://127.0.0.1:1", "tcp://127.0.0.1:2",
+                                          "tcp://127.0.0.1:3"};
+    static const char *const flags[] = {"--model=softmax",
+                                        "--data=mnist:/a b",
+                                        "--compressor=topk",
+                                        "--density=1e-3",
+                                        "--steps=7",
+                                        "--batch=9",
+                                        "--optimizer=nesterov",
+                                        "--lr=0.0500",
+                                        "--momentum=.95",
+                                        "--weight-decay=5e-4",
+                                        "--schedule=milestones",
+                                        "--milestones=3,5",
+                                        "--lr-gamma=0.2",
+                                        "--lr-min=0.001",
+                                        "--warmup=2",
+                                        "--seed=18446744073709551615",
+                                        "--eval-every=3",
+                                        "--nonfinite=abort",
+                                        "--deadline=9",
+                                        "--log-format=json",
+                                        "--log-level=debug",
+                                        NULL};
+    struct gk_args args = {0};
+
+    cr_assert_eq(load(flags), GK_OK, "%s", words.text);
+    cr_assert(strncmp(run.options.job, "gkps-", 5) == 0);
+    run.options.servers = 3;
+    gk_run_worker_args(&run, "w", servers, 2, false, &args);
+    for (const char *const *flag = flags; *flag; flag++) {
+        cr_assert(has(&args, *flag), "%s", *flag);
+    }
+    cr_assert(has(&args, "--servers=tcp://127.0.0.1:1,tcp://127.0.0.1:2,tcp://127.0.0.1:3"));
+    cr_assert(has(&args, "--rank=2") && has(&args, "--launcher-fd=3") && !has(&args, "--takeover"));
+    cr_assert(!has_name(&args, "--summary") && !has_name(&args, "--quiet") &&
+              !has_name(&args, "--restart"));
+    gk_args_fini(&args);
+    gk_run_worker_args(&run, "w", servers, 2, true, &args);
+    cr_assert(has(&args, "--takeover"));
+    gk_args_fini(&args);
+    gk_run_config_fini(&run);
+}
+
+Test(options, largest_job_fits)
+{
+    const char *servers[256];
+    struct gk_args args = {0};
+
+    cr_assert_eq(LOAD("--servers=256", "--workers=1024"), GK_OK, "%s", words.text);
+    for (int i = 0; i < 256; i++) {
+        servers[i] =
+            "tcp://127.127.127.127:65535/01234567890123456789012345678901234"; /* 63 characters */
+    }
+    cr_assert_eq(strlen(servers[0]), GK_RUN_ADDRESS_BYTES - 1);
+    gk_run_worker_args(&run, "w", servers, 1023, false, &args);
+    cr_assert_eq(strlen(args.v[1]), strlen("--servers=") + 256 * 63 + 255);
+    gk_args_fini(&args);
+    gk_run_config_fini(&run);
+}
+
+Test(options, wrong_values_are_refused)
+{
+    static const char *const wrong[] = {
+        "--density=0",      "--density=1.5", "--servers=0",  "--servers=257",
+        "--workers=1025",   "--workers=0",   "--steps=0",    "--nonfinite=zero",
+        "--restart=always", "--job=",        "--job=a b",    "--summary=",
+        "--optimizer=adam", "--bogus=1",     "--deadline=0", "extra"};
+
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        cr_assert_eq(LOAD(wrong[i]), GK_E_CONFIG, "%s", wrong[i]);
+        cr_assert_eq(code, GK_EXIT_USAGE, "%s", wrong[i]);
+        cr_assert_gt(strlen(words.text), 10, "%s", wrong[i]);
+    }
+    cr_assert_eq(LOAD("--job=0123456789012345678901234567890123456789012345678901234567890123"),
+                 GK_E_CONFIG);
+}
+
+Test(options, quiet_lowers_the_log_unless_told)
+{
+    struct gk_args args = {0};
+
+    cr_assert_eq(LOAD("--quiet"), GK_OK);
+    cr_assert_eq(run.options.log_level, GK_LOG_WARN);
+    gk_run_server_args(&run, "x", 0, &args);
+    cr_assert(has(&args, "--log-level=warn"));
+    gk_args_fini(&args);
+    gk_run_config_fini(&run);
+    cr_assert_eq(LOAD("--quiet", "--log-level=debug"), GK_OK);
+    cr_assert_eq(run.options.log_level, GK_LOG_DEBUG);
+    gk_run_config_fini(&run);
+}
+
+Test(options, children_see_one_source)
+{
+    const char *const before[] = {"PATH=/bin",
+                                  "GKPS_CONFIG=/x.yaml",
+                                  "GKPS_WORKERS=3",
+                                  "GKPS_LOG_LEVEL=debug",
+                                  "GKPS_EVAL_EVERY=4",
+                                  "GKPS_CPU=reference",
+                                  "GKPS_WORKERSX=1",
+                                  "HOME=/root",
+                                  NULL};
+    const char *const chosen[] = {"OPENBLAS_NUM_THREADS=4", NULL};
+    struct gk_args args = {0};
+
+    gk_run_environment(before, &args);
+    cr_assert_eq(args.count, 5);
+    cr_assert(has(&args, "PATH=/bin") && has(&args, "GKPS_CPU=reference") &&
+              has(&args, "GKPS_WORKERSX=1"));
+    cr_assert(has(&args, "HOME=/root") && has(&args, "OPENBLAS_NUM_THREADS=1"));
+    gk_args_fini(&args);
+    gk_run_environment(chosen, &args);
+    cr_assert_eq(args.count, 1);
+    cr_assert(has(&args, "OPENBLAS_NUM_THREADS=4"));
+    gk_args_fini(&args);
+}
+
+Test(options, configuration_is_typed)
+{
+    json_t *config;
+    char *text;
+
+    cr_assert_eq(LOAD("--density=0.1", "--optimizer=sgd", "--data=mnist:/\xff", "--job=j"), GK_OK);
+    config = gk_run_config_json(&run);
+    cr_assert_eq(gk_json_u64(config, "workers", 0), 4);
+    cr_assert_float_eq(gk_json_double(config, "density"), 0.1, 1e-15);
+    cr_assert_str_eq(json_string_value(json_object_get(config, "optimizer")), "sgd");
+    cr_assert_str_eq(json_string_value(json_object_get(config, "data")), "mnist:/?");
+    cr_assert_str_eq(json_string_value(json_object_get(config, "job")), "j");
+    cr_assert(json_is_null(json_object_get(config, "summary")));
+    cr_assert(json_is_false(json_object_get(config, "quiet")));
+    text = gk_json_dump(config, false);
+    cr_assert_not_null(strstr(text, "\"density\":0.1,"), "%s", text);
+    free(text);
+    json_decref(config);
+    gk_run_config_fini(&run);
+    gk_run_config_fini(&run);
+}

@@ -1,0 +1,178 @@
+/* Goal: a summary file is there whole or not at all, a path that cannot be written is found out
+ * early and leaves nothing behind, and log lines of children are never torn. Method: a directory of
+ * its own; the directory is listed after each call. */
+#include "tool/console.h"
+#include "tool/output.h"
+
+#include <criterion/criterion.h>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char folder[] = "/tmp/gkps-output-XXXXXX";
+static char path[256];
+static struct gk_words words;
+
+static void setup(void)
+{
+    cr_assert_not_null(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/s.json", folder);
+}
+
+/* Removes the folder; the number of files that were in it. */
+static int empty(void)
+{
+    DIR *dir = opendir(folder);
+    struct dirent *entry;
+    char name[512];
+    int count = 0;
+
+    while ((entry = readdir(dir))) {
+        if (entry->d_name[0] != '.') {
+            snprintf(name, sizeof(name), "%s/%s", folder, entry->d_name);
+            cr_assert(unlink(name) == 0 || rmdir(name) == 0);
+            count++;
+        }
+    }
+    closedir(dir);
+    return count;
+}
+
+static void teardown(void)
+{
+    empty();
+    rmdir(folder);
+}
+
+static const char *content(const char *name)
+{
+    static char text[256];
+    FILE *file = fopen(name, "r");
+    size_t n;
+
+    cr_assert_not_null(file, "%s", name);
+    n = fread(text, 1, sizeof(text) - 1, file);
+    text[n] = '\0';
+    fclose(file);
+    return text;
+}
+
+TestSuite(output, .init = setup, .fini = teardown);
+
+Test(output, probe_leaves_nothing)
+{
+    cr_assert_eq(gk_output_probe(path, &words), GK_OK);
+    cr_assert_eq(empty(), 0);
+    cr_assert_eq(gk_output_probe("-", &words), GK_OK);
+    cr_assert_eq(gk_output_probe("/dev/null", &words), GK_OK);
+}
+
+Test(output, probe_finds_what_cannot_be_written)
+{
+    char name[300];
+
+    snprintf(name, sizeof(name), "%s/missing/s.json", folder);
+    cr_assert_eq(gk_output_probe(name, &words), GK_E_IO);
+    cr_assert_not_null(strstr(words.text, name), "%s", words.text);
+    cr_assert_eq(gk_output_probe(folder, &words), GK_E_IO);
+    cr_assert_not_null(strstr(words.text, "directory"), "%s", words.text);
+}
+
+Test(output, write_replaces_whole)
+{
+    cr_assert_eq(gk_output_write(path, "first\n", &words), GK_OK);
+    cr_assert_str_eq(content(path), "first\n");
+    cr_assert_eq(gk_output_write(path, "2\n", &words), GK_OK);
+    cr_assert_str_eq(content(path), "2\n");
+    cr_assert_eq(empty(), 1);
+}
+
+Test(output, write_follows_links_and_respects_umask)
+{
+    char link_path[256];
+    struct stat st;
+
+    umask(027);
+    cr_assert_eq(gk_output_write(path, "old\n", &words), GK_OK);
+    cr_assert(stat(path, &st) == 0 && (st.st_mode & 0777) == 0640);
+    snprintf(link_path, sizeof(link_path), "%s/link", folder);
+    cr_assert_eq(symlink(path, link_path), 0);
+    cr_assert_eq(gk_output_write(link_path, "new\n", &words), GK_OK);
+    cr_assert(lstat(link_path, &st) == 0 && S_ISLNK(st.st_mode));
+    cr_assert_str_eq(content(path), "new\n");
+    cr_assert_eq(empty(), 2);
+}
+
+Test(output, a_pipe_is_written_as_it_is)
+{
+    char text[16] = "";
+    int fd;
+
+    cr_assert_eq(mkfifo(path, 0600), 0);
+    fd = open(path, O_RDWR);
+    cr_assert_geq(fd, 0);
+    cr_assert_eq(gk_output_probe(path, &words), GK_OK);
+    cr_assert_eq(gk_output_write(path, "through\n", &words), GK_OK);
+    cr_assert_eq(read(fd, text, sizeof(text) - 1), 8);
+    cr_assert_str_eq(text, "through\n");
+    close(fd);
+    cr_assert_eq(empty(), 1);
+}
+
+Test(lines, only_whole_lines_are_written)
+{
+    struct gk_lines lines = {0};
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+
+    cr_assert(!gk_lines_feed(&lines, "ab", 2, out));
+    cr_assert_eq(size, 0);
+    cr_assert(gk_lines_feed(&lines, "c\nd\ne", 5, out));
+    cr_assert_str_eq(text, "abc\nd\n");
+    cr_assert(gk_lines_feed(&lines, "\n", 1, out));
+    cr_assert_str_eq(text, "abc\nd\ne\n");
+    gk_lines_feed(&lines, "rest", 4, out);
+    gk_lines_fini(&lines, out);
+    cr_assert_str_eq(text, "abc\nd\ne\nrest\n");
+    gk_lines_fini(&lines, out);
+    fclose(out);
+    free(text);
+}
+
+Test(lines, a_line_without_end_is_bounded)
+{
+    struct gk_lines lines = {0};
+    char *big = malloc(3 * GK_LINES_BYTES_MAX);
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+
+    memset(big, 'x', 3 * GK_LINES_BYTES_MAX);
+    cr_assert(gk_lines_feed(&lines, big, 3 * GK_LINES_BYTES_MAX - 5, out));
+    cr_assert_eq(size, 2 * GK_LINES_BYTES_MAX);
+    gk_lines_fini(&lines, out);
+    cr_assert_eq(size, 3 * GK_LINES_BYTES_MAX - 4); /* all of it and a newline */
+    fclose(out);
+    free(text);
+    free(big);
+}
+
+Test(console, no_bar_without_a_terminal)
+{
+    struct gk_console console;
+    FILE *out = tmpfile();
+
+    setenv("TERM", "xterm", 1);
+    gk_console_init(&console, out);
+    cr_assert(!console.bar);
+    cr_assert_eq(gk_console_columns(&console), 80);
+    gk_console_clear(&console);
+    cr_assert_eq(ftell(out), 0);
+    fclose(out);
+}

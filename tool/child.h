@@ -1,0 +1,87 @@
+/* One child of `gkps run`: a process of its own session (so that the terminal's Ctrl-C reaches the
+ * launcher alone), the link on descriptor 3, and its standard error when that must not disturb a
+ * bar.  Loop thread only.
+ *
+ * A child is done when the process has ended and everything that it wrote has been read, so that
+ * its last words are known when it is judged. */
+#ifndef GK_TOOL_CHILD_H
+#define GK_TOOL_CHILD_H
+
+#include "common/err.h"
+#include "common/words.h"
+#include "tool/console.h"
+#include "tool/report.h"
+
+#include <jansson.h>
+#include <uv.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct gk_child;
+struct gk_link;
+
+struct gk_child_callbacks {
+    void (*line)(void *context, struct gk_child *child, const json_t *object); /* borrowed */
+    void (*before_output)(
+        void *context); /* text of a child is about to be written to standard error */
+    void (*done)(void *context, struct gk_child *child);
+};
+
+struct gk_child_start {
+    const char *program; /* path, or a name to look for in PATH */
+    char **args;
+    char **environment;
+    bool capture; /* read its standard error and write it in whole lines */
+};
+
+enum {
+    GK_CHILD_DRAIN_US = 1000 * 1000
+}; /* after the end of a process: wait so long for the rest of its output */
+
+struct gk_child {
+    enum gk_role role;
+    uint32_t index;
+    const struct gk_child_callbacks *callbacks; /* borrowed */
+    void *context;
+    uv_process_t process;
+    uv_pipe_t error_pipe;
+    struct gk_link *link;
+    struct gk_lines lines;
+    bool started, exited, done;
+    bool link_open, error_open; /* may still say something */
+    bool killed;                /* by us, with SIGKILL */
+    int64_t exit_status;
+    int term_signal;
+    uint64_t exit_us;
+    char address[64];           /* of a server; "" until it told */
+    char death[GK_WORDS_BYTES]; /* its last words; "": none */
+};
+
+/* `child` is zeroed by this call but for role and index, which the caller has set.  GK_E_NOTFOUND:
+ * no such program; GK_E_LIMIT: no more processes or descriptors; GK_E_IO; with words.  After an
+ * error the child is done, no callback comes, and handles may still be closing in the loop. */
+enum gk_err gk_child_start(uv_loop_t *loop, struct gk_child *child,
+                           const struct gk_child_start *start,
+                           const struct gk_child_callbacks *callbacks, void *context,
+                           struct gk_words *words);
+
+/* Nothing to a process that has ended: its number may belong to another by now. */
+void gk_child_signal(struct gk_child *child, int number);
+
+/* Once in a while: an ended process whose descriptors live on in a grandchild is done all the same.
+ */
+void gk_child_tick(struct gk_child *child, uint64_t now_us);
+
+/* "worker 2": into a static-free buffer of the caller. */
+void gk_child_name(const struct gk_child *child, char *ret, size_t ret_bytes);
+
+/* Why it ended, as one line: "worker 2 was killed by SIGSEGV", "worker 2 ended with code 78:
+ * unknown model 'x'". */
+void gk_child_reason(const struct gk_child *child, struct gk_words *words);
+
+/* The run's exit code when this child ends it: the child's if it is one of ours, else
+ * GK_EXIT_INTERNAL. */
+int gk_child_code(const struct gk_child *child);
+
+#endif

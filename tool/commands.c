@@ -1,0 +1,92 @@
+#include "tool/commands.h"
+
+#include "common/exit.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *help;
+};
+
+static const struct command commands[] = {
+    {"run", gk_tool_run, "Train one model on this machine with one command."},
+    {"status", gk_tool_status, "Ask running servers how the job is doing."},
+};
+
+enum { COMMANDS_COUNT = sizeof(commands) / sizeof(commands[0]) };
+
+static void print_help(FILE *out)
+{
+    (void)fprintf(out, "gkps: a parameter server for sparse gradients.\n"
+                       "\n"
+                       "Usage: gkps COMMAND [options]\n"
+                       "\n"
+                       "Commands:\n");
+    for (size_t i = 0; i < COMMANDS_COUNT; i++) {
+        (void)fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
+    }
+    (void)fprintf(
+        out,
+        "\n"
+        "gkps COMMAND --help shows the options of a command.  gkps --version shows the version.\n");
+}
+
+static const struct command *find_command(const char *name)
+{
+    for (size_t i = 0; i < COMMANDS_COUNT; i++) {
+        if (strcmp(commands[i].name, name) == 0) {
+            return &commands[i];
+        }
+    }
+    return NULL;
+}
+
+static int unknown_command(const char *name)
+{
+    (void)fprintf(stderr, "gkps: there is no command '%s'; there are:", name);
+    for (size_t i = 0; i < COMMANDS_COUNT; i++) {
+        (void)fprintf(stderr, "%s %s", i ? "," : "", commands[i].name);
+    }
+    (void)fprintf(stderr, " (gkps --help)\n");
+    return GK_EXIT_USAGE;
+}
+
+static int help(const char *name)
+{
+    static char ask[] = "--help";
+    char *argv[] = {NULL, ask, NULL};
+    const struct command *command = name ? find_command(name) : NULL;
+
+    if (name && !command) {
+        return unknown_command(name);
+    }
+    if (command) {
+        argv[0] = ask; /* skipped */
+        return command->run(2, argv);
+    }
+    print_help(stdout);
+    return GK_EXIT_OK;
+}
+
+int gk_tool_main(int argc, char **argv)
+{
+    const struct command *command;
+
+    if (argc < 2) {
+        print_help(stderr);
+        return GK_EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+        strcmp(argv[1], "help") == 0) {
+        return help(argc > 2 ? argv[2] : NULL);
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        (void)printf("gkps %s\n", GK_VERSION);
+        return GK_EXIT_OK;
+    }
+    command = find_command(argv[1]);
+    return command ? command->run(argc - 1, argv + 1) : unknown_command(argv[1]);
+}

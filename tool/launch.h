@@ -1,0 +1,46 @@
+/* The life of one run on this machine: servers, then workers, then the end, whatever it is.
+ *
+ *   SERVERS ---> WORKERS ---> SUMMARIES ---> LINGER ---> END
+ *      |            |             |             |         ^
+ *      +------------+-------------+-------------+-> DRAIN-+
+ *
+ * SERVERS    servers run; wait until each has told its address (bound: --deadline)
+ * WORKERS    workers run until all have ended with code 0 (their waits have bounds of their own)
+ * SUMMARIES  the workers are gone; the servers owe their summaries (bound)
+ * LINGER     everything is known; servers that still answer duplicates are told to stop (bound)
+ * DRAIN      a child died or a signal came: everybody is told to stop, workers first (bound, then
+ * SIGKILL)
+ *
+ * Every bound that is missed names the child.  Nothing of ours is left running when this returns;
+ * when the launcher itself is killed the children see the end of their link and stop by themselves.
+ */
+#ifndef GK_TOOL_LAUNCH_H
+#define GK_TOOL_LAUNCH_H
+
+#include "common/words.h"
+#include "tool/console.h"
+#include "tool/progress.h"
+#include "tool/report.h"
+#include "tool/run_options.h"
+
+enum {                                 /* microseconds */
+       GK_LAUNCH_TICK_US = 100 * 1000, /* also the least time between two drawings of the bar */
+       GK_LAUNCH_GRACE_US = 5 * 1000 * 1000, /* from SIGTERM to SIGKILL */
+       GK_LAUNCH_SERVERS_US =
+           2500 * 1000, /* DRAIN: servers wait so long for the workers to leave */
+       GK_LAUNCH_SUMMARIES_US = 15 * 1000 * 1000, /* SUMMARIES: more than a server lingers */
+       GK_LAUNCH_REAP_US = 5 * 1000 * 1000,       /* after SIGKILL: then the system is in trouble */
+};
+
+struct gk_launch_plan {
+    const struct gk_run_config *run;
+    const char *server_program; /* path, or name to look for in PATH */
+    const char *worker_program;
+    struct gk_console *console;
+};
+
+/* Run it all; blocks.  The exit code of the run; `report` (initialised for S and N) holds what was
+ * told.  Logs what went wrong, once. */
+int gk_launch_run(const struct gk_launch_plan *plan, struct gk_report *report);
+
+#endif

@@ -1,0 +1,158 @@
+#include "tool/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PATH_BYTES = 4096 };
+
+struct target {
+    char path[PATH_BYTES]; /* links followed: the rename must replace the file, not the link */
+    char temporary[PATH_BYTES + 32]; /* "" when the target is written as it is */
+};
+
+static enum gk_err failed(const char *what, const char *path, struct gk_words *words)
+{
+    gk_words_set(words, "cannot %s %s: %s", what, path, strerror(errno));
+    return GK_E_IO;
+}
+
+static enum gk_err resolve(const char *path, struct target *ret, struct gk_words *words)
+{
+    struct stat st;
+    char *real = realpath(path, NULL);
+    int length = snprintf(ret->path, sizeof(ret->path), "%s", real ? real : path);
+
+    free(real);
+    ret->temporary[0] = '\0';
+    if (length < 0 || (size_t)length >= sizeof(ret->path)) {
+        gk_words_set(words, "cannot write %s: the path is too long", path);
+        return GK_E_IO;
+    }
+    if (stat(ret->path, &st) == 0) {
+        if (S_ISDIR(st.st_mode)) {
+            gk_words_set(words, "cannot write %s: it is a directory", path);
+            return GK_E_IO;
+        }
+        if (access(ret->path, W_OK) != 0) {
+            return failed("write", path, words);
+        }
+        if (!S_ISREG(st.st_mode)) {
+            return GK_OK;
+        }
+    }
+    (void)snprintf(ret->temporary, sizeof(ret->temporary), "%s.%ld.tmp", ret->path, (long)getpid());
+    return GK_OK;
+}
+
+static int open_new(const char *path)
+{
+    /* A file of this name can only be left over from a process of the same number that was killed.
+     */
+    (void)unlink(path);
+    return open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+}
+
+static bool write_all(int fd, const char *text)
+{
+    size_t left = strlen(text);
+
+    while (left > 0) {
+        ssize_t n = write(fd, text, left);
+
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            return false;
+        }
+        text += n;
+        left -= (size_t)n;
+    }
+    return true;
+}
+
+enum gk_err gk_output_probe(const char *path, struct gk_words *words)
+{
+    struct target target;
+    enum gk_err err;
+    int fd;
+
+    if (strcmp(path, "-") == 0) {
+        return GK_OK;
+    }
+    err = resolve(path, &target, words);
+    if (err || !target.temporary[0]) {
+        return err;
+    }
+    fd = open_new(target.temporary);
+    if (fd < 0) {
+        return failed("write", path, words);
+    }
+    (void)close(fd);
+    (void)unlink(target.temporary);
+    return GK_OK;
+}
+
+static enum gk_err write_as_is(const char *path, const char *text, struct gk_words *words)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    bool written;
+
+    if (fd < 0) {
+        return failed("open", path, words);
+    }
+    written = write_all(fd, text);
+    if (!written) {
+        (void)failed("write", path, words);
+    }
+    (void)close(fd);
+    return written ? GK_OK : GK_E_IO;
+}
+
+static enum gk_err write_new(const struct target *target, const char *text, struct gk_words *words)
+{
+    enum gk_err err = GK_OK;
+    int fd = open_new(target->temporary);
+
+    if (fd < 0) {
+        return failed("write", target->temporary, words);
+    }
+    if (!write_all(fd, text) || fsync(fd) != 0) {
+        err = failed("write", target->temporary, words);
+    }
+    if (close(fd) != 0 && !err) {
+        err = failed("write", target->temporary, words);
+    }
+    if (!err && rename(target->temporary, target->path) != 0) {
+        err = failed("rename to", target->path, words);
+    }
+    if (err) {
+        (void)unlink(target->temporary);
+    }
+    return err;
+}
+
+enum gk_err gk_output_write(const char *path, const char *text, struct gk_words *words)
+{
+    struct target target;
+    enum gk_err err;
+
+    if (strcmp(path, "-") == 0) {
+        if (write_all(STDOUT_FILENO, text)) {
+            return GK_OK;
+        }
+        return failed("write", "standard output", words);
+    }
+    err = resolve(path, &target, words);
+    if (err) {
+        return err;
+    }
+    return target.temporary[0] ? write_new(&target, text, words)
+                               : write_as_is(target.path, text, words);
+}

@@ -1,0 +1,18 @@
+/* A file that appears whole or not at all. */
+#ifndef GK_TOOL_OUTPUT_H
+#define GK_TOOL_OUTPUT_H
+
+#include "common/err.h"
+#include "common/words.h"
+
+/* Can the file be written later?  Found out by making (and removing) the temporary file that
+ * gk_output_write would make, so that hours of work do not end at a wrong path.  "-" is standard
+ * output and always can.  GK_E_IO with words. */
+enum gk_err gk_output_probe(const char *path, struct gk_words *words);
+
+/* Write the text: beside the target under a temporary name, synced, then renamed; a target that is
+ * no regular file (a pipe, a terminal) is written as it is.  GK_E_IO with words; then the old file
+ * is untouched. */
+enum gk_err gk_output_write(const char *path, const char *text, struct gk_words *words);
+
+#endif

@@ -1,0 +1,352 @@
+#include "tool/report.h"
+
+#include "common/assert.h"
+#include "tool/json.h"
+#include "tool/table.h"
+#include "tool/units.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const gk_report_times[GK_REPORT_TIMES] = {"compute", "select", "push", "wait", "pull"};
+
+const char *gk_role_name(enum gk_role role)
+{
+    return role == GK_ROLE_SERVER ? "server" : "worker";
+}
+
+enum gk_err gk_report_init(struct gk_report *report, uint32_t servers, uint32_t workers)
+{
+    memset(report, 0, sizeof(*report));
+    report->servers = calloc(servers, sizeof(*report->servers));
+    report->workers = calloc(workers, sizeof(*report->workers));
+    if (!report->servers || !report->workers) {
+        gk_report_fini(report);
+        return GK_E_NOMEM;
+    }
+    report->servers_count = servers;
+    report->workers_count = workers;
+    report->accuracy = (double)NAN;
+    report->test_loss = (double)NAN;
+    for (uint32_t i = 0; i < workers; i++) {
+        report->workers[i].loss = (double)NAN;
+        report->workers[i].accuracy = (double)NAN;
+        report->workers[i].test_loss = (double)NAN;
+    }
+    return GK_OK;
+}
+
+void gk_report_fini(struct gk_report *report)
+{
+    free(report->servers);
+    free(report->workers);
+    memset(report, 0, sizeof(*report));
+}
+
+static void take_worker_summary(struct gk_report_worker *worker, const json_t *object)
+{
+    const json_t *time = json_object_get(object, "time");
+
+    worker->summed = true;
+    worker->steps = gk_json_u64(object, "steps", 0);
+    worker->step = worker->steps;
+    worker->samples = gk_json_u64(object, "samples", 0);
+    worker->seconds = gk_json_double(object, "seconds");
+    worker->loss = gk_json_double(object, "loss");
+    worker->accuracy = gk_json_double(object, "accuracy");
+    worker->test_loss = gk_json_double(object, "test_loss");
+    worker->bytes_pushed = gk_json_u64(object, "bytes_pushed", 0);
+    worker->bytes_pulled = gk_json_u64(object, "bytes_pulled", 0);
+    worker->bytes_headers = gk_json_u64(object, "bytes_headers", 0);
+    worker->bytes_dense = gk_json_u64(object, "bytes_dense", 0);
+    worker->selected = gk_json_u64(object, "selected", 0);
+    worker->retries = gk_json_u64(object, "retries", 0);
+    for (int i = 0; i < GK_REPORT_TIMES; i++) {
+        worker->time[i] = gk_json_double(time, gk_report_times[i]);
+    }
+}
+
+static void take_server_summary(struct gk_report_server *server, const json_t *object)
+{
+    server->summed = true;
+    server->hashed = gk_json_hex64(object, "model_hash", &server->model_hash);
+    server->version = gk_json_u64(object, "version", 0);
+    server->pushes = gk_json_u64(object, "pushes", 0);
+    server->applied = gk_json_u64(object, "applied", 0);
+    server->returned = gk_json_u64(object, "returned", 0);
+    server->skipped = gk_json_u64(object, "skipped", 0);
+    server->lost = gk_json_u64(object, "lost", 0);
+}
+
+static enum gk_report_event worker_line(struct gk_report *report, struct gk_report_worker *worker,
+                                        const char *event, const json_t *object)
+{
+    if (strcmp(event, "progress") == 0) {
+        worker->reported = true;
+        worker->step = gk_json_u64(object, "step", worker->step);
+        worker->loss = gk_json_double(object, "loss");
+        return GK_REPORT_PROGRESS;
+    }
+    if (strcmp(event, "eval") == 0) {
+        report->evaluated = true;
+        report->eval_step = gk_json_u64(object, "step", 0);
+        report->accuracy = gk_json_double(object, "accuracy");
+        report->test_loss = gk_json_double(object, "loss");
+        return GK_REPORT_EVAL;
+    }
+    if (strcmp(event, "summary") == 0) {
+        take_worker_summary(worker, object);
+        return GK_REPORT_SUMMARY;
+    }
+    return GK_REPORT_OTHER;
+}
+
+enum gk_report_event gk_report_line(struct gk_report *report, enum gk_role role, uint32_t index,
+                                    const json_t *object)
+{
+    char event[16];
+
+    gk_json_text(object, "event", event, sizeof(event));
+    if (strcmp(event, "death") == 0) {
+        return GK_REPORT_DEATH;
+    }
+    if (role == GK_ROLE_WORKER) {
+        GK_ASSERT(index < report->workers_count);
+        return worker_line(report, &report->workers[index], event, object);
+    }
+    GK_ASSERT(index < report->servers_count);
+    if (strcmp(event, "endpoint") == 0) {
+        return GK_REPORT_ENDPOINT;
+    }
+    if (strcmp(event, "summary") == 0) {
+        take_server_summary(&report->servers[index], object);
+        return GK_REPORT_SUMMARY;
+    }
+    return GK_REPORT_OTHER;
+}
+
+uint64_t gk_report_step(const struct gk_report *report)
+{
+    uint64_t step = UINT64_MAX;
+
+    for (uint32_t i = 0; i < report->workers_count; i++) {
+        if (report->workers[i].step < step) {
+            step = report->workers[i].step;
+        }
+    }
+    return step == UINT64_MAX ? 0 : step;
+}
+
+double gk_report_loss(const struct gk_report *report)
+{
+    double sum = 0.0;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < report->workers_count; i++) {
+        if (isfinite(report->workers[i].loss)) {
+            sum += report->workers[i].loss;
+            count++;
+        }
+    }
+    return count ? sum / count : (double)NAN;
+}
+
+static void add_workers(const struct gk_report *report, struct gk_report_total *total)
+{
+    for (uint32_t i = 0; i < report->workers_count; i++) {
+        const struct gk_report_worker *worker = &report->workers[i];
+
+        total->complete = total->complete && worker->summed;
+        total->steps = worker->steps > total->steps ? worker->steps : total->steps;
+        total->samples += worker->samples;
+        if (worker->seconds > total->seconds) {
+            total->seconds = worker->seconds;
+        }
+        total->bytes_pushed += worker->bytes_pushed;
+        total->bytes_pulled += worker->bytes_pulled;
+        total->bytes_headers += worker->bytes_headers;
+        total->bytes_dense += worker->bytes_dense;
+        total->selected += worker->selected;
+        total->retries += worker->retries;
+        for (int t = 0; t < GK_REPORT_TIMES; t++) {
+            total->time[t] += worker->time[t] / report->workers_count;
+        }
+    }
+    if (total->seconds > 0.0) {
+        total->steps_per_s = (double)total->steps / total->seconds;
+        total->samples_per_s = (double)total->samples / total->seconds;
+    }
+}
+
+static void add_servers(const struct gk_report *report, struct gk_report_total *total)
+{
+    for (uint32_t i = 0; i < report->servers_count; i++) {
+        const struct gk_report_server *server = &report->servers[i];
+
+        total->complete = total->complete && server->summed;
+        total->hashed = total->hashed && server->hashed;
+        total->one_version = total->one_version && server->version == report->servers[0].version;
+        total->balanced = total->balanced && server->pushes == server->applied + server->returned +
+                                                                   server->skipped + server->lost;
+        total->model_hash += server->model_hash; /* mod 2^64 by definition */
+        total->pushes += server->pushes;
+        total->applied += server->applied;
+        total->returned += server->returned;
+        total->skipped += server->skipped;
+        total->lost += server->lost;
+    }
+    total->version = report->servers[0].version;
+    /* Shards of different versions together are no model. */
+    total->hashed = total->hashed && total->one_version;
+}
+
+void gk_report_total(const struct gk_report *report, struct gk_report_total *ret_total)
+{
+    memset(ret_total, 0, sizeof(*ret_total));
+    ret_total->complete = true;
+    ret_total->hashed = true;
+    ret_total->one_version = true;
+    ret_total->balanced = true;
+    ret_total->steps_per_s = (double)NAN;
+    ret_total->samples_per_s = (double)NAN;
+    ret_total->loss = gk_report_loss(report);
+    ret_total->accuracy = report->workers[0].accuracy;
+    ret_total->test_loss = report->workers[0].test_loss;
+    add_workers(report, ret_total);
+    add_servers(report, ret_total);
+}
+
+static json_t *ledger_json(const struct gk_report_total *total)
+{
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:b}", "pushes", gk_json_integer(total->pushes),
+                     "applied", gk_json_integer(total->applied), "returned",
+                     gk_json_integer(total->returned), "skipped", gk_json_integer(total->skipped),
+                     "lost", gk_json_integer(total->lost), "balanced", (int)total->balanced);
+}
+
+static json_t *times_json(const struct gk_report_total *total)
+{
+    json_t *times = json_object();
+
+    for (int i = 0; i < GK_REPORT_TIMES; i++) {
+        if (json_object_set_new(times, gk_report_times[i], gk_json_real(total->time[i])) != 0) {
+            json_decref(times);
+            return NULL;
+        }
+    }
+    return times;
+}
+
+json_t *gk_report_json(const struct gk_report_total *total, const char *job, const json_t *config)
+{
+    const struct {
+        const char *key;
+        json_t *value;
+    } fields[] = {
+        {"gkps", json_string(GK_VERSION)},
+        {"job", json_string(job)},
+        {"accuracy", gk_json_real(total->accuracy)},
+        {"loss", gk_json_real(total->loss)},
+        {"test_loss", gk_json_real(total->test_loss)},
+        {"steps", gk_json_integer(total->steps)},
+        {"samples", gk_json_integer(total->samples)},
+        {"seconds", gk_json_real(total->seconds)},
+        {"steps_per_s", gk_json_real(total->steps_per_s)},
+        {"samples_per_s", gk_json_real(total->samples_per_s)},
+        {"version", gk_json_integer(total->version)},
+        {"model_hash", total->hashed ? gk_json_hash(total->model_hash) : json_null()},
+        {"bytes_pushed", gk_json_integer(total->bytes_pushed)},
+        {"bytes_pulled", gk_json_integer(total->bytes_pulled)},
+        {"bytes_headers", gk_json_integer(total->bytes_headers)},
+        {"bytes_dense", gk_json_integer(total->bytes_dense)},
+        {"selected", gk_json_integer(total->selected)},
+        {"retries", gk_json_integer(total->retries)},
+        {"time", times_json(total)},
+        {"ledger", ledger_json(total)},
+        {"config", json_deep_copy(config)},
+    };
+    json_t *object = json_object();
+    bool failed = false;
+
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+        /* Takes the value even when it fails. */
+        failed = json_object_set_new(object, fields[i].key, fields[i].value) != 0 || failed;
+    }
+    if (failed) {
+        json_decref(object);
+        return NULL;
+    }
+    return object;
+}
+
+static void row(struct gk_table *table, const char *name, const char *value)
+{
+    gk_table_cell(table, "%s", name);
+    gk_table_cell(table, "%s", value);
+}
+
+static void byte_rows(struct gk_table *table, const struct gk_report_total *total)
+{
+    struct gk_unit pushed = gk_unit_bytes(total->bytes_pushed);
+    struct gk_unit dense = gk_unit_bytes(total->bytes_dense);
+
+    gk_table_cell(table, "bytes pushed");
+    if (total->bytes_dense > total->bytes_pushed && total->bytes_pushed > 0) {
+        gk_table_cell(table, "%s (%.3g times less than dense: %s)", pushed.text,
+                      (double)total->bytes_dense / (double)total->bytes_pushed, dense.text);
+    } else if (total->bytes_dense > 0) {
+        gk_table_cell(table, "%s (dense: %s; compression does not pay here)", pushed.text,
+                      dense.text);
+    } else {
+        gk_table_cell(table, "%s", pushed.text);
+    }
+    row(table, "bytes pulled", gk_unit_bytes(total->bytes_pulled).text);
+    row(table, "bytes in headers", gk_unit_bytes(total->bytes_headers).text);
+}
+
+static void time_row(struct gk_table *table, const struct gk_report_total *total)
+{
+    char text[GK_REPORT_TIMES * 48] = "";
+    size_t used = 0;
+
+    for (int i = 0; i < GK_REPORT_TIMES; i++) {
+        double per_step = total->steps ? total->time[i] / (double)total->steps : (double)NAN;
+
+        (void)snprintf(text + used, sizeof(text) - used, "%s%s %s", i ? ", " : "",
+                       gk_report_times[i], gk_unit_seconds(per_step).text);
+        used = strlen(text);
+    }
+    row(table, "time per step", text);
+}
+
+void gk_report_print(const struct gk_report_total *total, const char *job, FILE *out)
+{
+    struct gk_table table;
+    char hash[24] = "-";
+
+    if (total->hashed) {
+        (void)snprintf(hash, sizeof(hash), "%016" PRIx64, total->model_hash);
+    }
+    gk_table_init(&table, "ll");
+    row(&table, "accuracy", gk_unit_percent(total->accuracy).text);
+    row(&table, "test loss", gk_unit_number(total->test_loss).text);
+    row(&table, "train loss", gk_unit_number(total->loss).text);
+    gk_table_cell(&table, "speed");
+    gk_table_cell(&table, "%s steps/s, %s samples/s", gk_unit_rate(total->steps_per_s).text,
+                  gk_unit_rate(total->samples_per_s).text);
+    time_row(&table, total);
+    byte_rows(&table, total);
+    gk_table_cell(&table, "pushes");
+    gk_table_cell(&table, "%s = %s applied + %s returned + %s skipped + %s lost%s",
+                  gk_unit_count(total->pushes).text, gk_unit_count(total->applied).text,
+                  gk_unit_count(total->returned).text, gk_unit_count(total->skipped).text,
+                  gk_unit_count(total->lost).text, total->balanced ? "" : " (DOES NOT BALANCE)");
+    row(&table, "model hash", hash);
+    (void)fprintf(out, "job %s: %s steps, %s samples in %s\n", job,
+                  gk_unit_count(total->steps).text, gk_unit_count(total->samples).text,
+                  gk_unit_seconds(total->seconds).text);
+    gk_table_print(&table, "  ", out);
+    gk_table_fini(&table);
+}

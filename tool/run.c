@@ -1,0 +1,180 @@
+/* `gkps run`: what lies around the launch: options, programs, the place of the summary, and what is
+ * said at both ends. */
+#include "tool/commands.h"
+
+#include "common/exit.h"
+#include "common/log.h"
+#include "tool/json.h"
+#include "tool/launch.h"
+#include "tool/output.h"
+#include "tool/run_options.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PROGRAM_BYTES = 4096 };
+
+/* Beside this program, else by name in PATH. */
+static void find_program(const char *name, char *ret, size_t ret_bytes)
+{
+    char self[PROGRAM_BYTES];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    char *slash;
+    int n = -1;
+
+    self[length > 0 ? length : 0] = '\0';
+    slash = strrchr(self, '/');
+    if (slash) {
+        *slash = '\0';
+        n = snprintf(ret, ret_bytes, "%s/%s", self, name);
+    }
+    if (n < 0 || (size_t)n >= ret_bytes || access(ret, X_OK) != 0) {
+        (void)snprintf(ret, ret_bytes, "%s", name);
+    }
+}
+
+static void announce(const struct gk_run_config *run, FILE *out)
+{
+    const struct gk_run_options *options = &run->options;
+
+    (void)fprintf(
+        out,
+        "job %s: %s on %s, %s at density %s, %s at rate %s; %" PRIu64 " server%s, %" PRIu64
+        " worker%s, %" PRIu64 " steps of %" PRIu64 " x %" PRIu64 " samples\n",
+        options->job, options->model, options->data, options->compressor,
+        gk_config_text(run->config, "density"), gk_config_text(run->config, "optimizer"),
+        gk_config_text(run->config, "lr"), options->servers, options->servers == 1 ? "" : "s",
+        options->workers, options->workers == 1 ? "" : "s", options->steps, options->workers,
+        options->batch);
+    (void)fflush(out);
+}
+
+static int save_summary(const struct gk_run_config *run, const struct gk_report_total *total)
+{
+    json_t *config = gk_run_config_json(run);
+    json_t *summary = config ? gk_report_json(total, run->options.job, config) : NULL;
+    char *text = gk_json_dump(summary, true);
+    struct gk_words words;
+    int code = GK_EXIT_OK;
+
+    if (!text) {
+        gk_log(GK_LOG_ERROR, "RUN-SUMMARY-FAILED", "no summary was written: out of memory");
+        code = GK_EXIT_INTERNAL;
+    } else if (gk_output_write(run->options.summary, text, &words) != GK_OK) {
+        gk_log(GK_LOG_ERROR, "RUN-SUMMARY-FAILED", "no summary was written: %s", words.text);
+        code = GK_EXIT_CONFIG;
+    }
+    free(text);
+    json_decref(summary);
+    json_decref(config);
+    return code;
+}
+
+static void say_saved(const struct gk_run_options *options, FILE *out)
+{
+    if (!options->summary) {
+        (void)fprintf(out, "nothing was saved (--summary FILE keeps these numbers)\n");
+    } else if (strcmp(options->summary, "-") != 0) {
+        (void)fprintf(out, "summary saved to %s\n", options->summary);
+    }
+}
+
+/* The run went well: what it gave. */
+static int finish(const struct gk_run_config *run, const struct gk_report *report, FILE *out)
+{
+    struct gk_report_total total;
+    int code = GK_EXIT_OK;
+
+    gk_report_total(report, &total);
+    if (!run->options.quiet) {
+        gk_report_print(&total, run->options.job, out);
+    }
+    if (!total.one_version) {
+        gk_log(GK_LOG_ERROR, "RUN-VERSIONS",
+               "the shards ended at different versions: there is no model hash");
+        code = GK_EXIT_INTERNAL;
+    }
+    if (!total.balanced) {
+        gk_log(GK_LOG_ERROR, "RUN-LEDGER",
+               "pushes are not accounted for: %" PRIu64 " came, %" PRIu64 " applied, %" PRIu64
+               " returned, %" PRIu64 " skipped, %" PRIu64 " lost",
+               total.pushes, total.applied, total.returned, total.skipped, total.lost);
+        code = GK_EXIT_INTERNAL;
+    }
+    if (run->options.summary) {
+        int saved = save_summary(run, &total);
+
+        code = code ? code : saved;
+        if (saved) {
+            return code;
+        }
+    }
+    if (!run->options.quiet) {
+        say_saved(&run->options, out);
+    }
+    return code;
+}
+
+static int run_job(const struct gk_run_config *run)
+{
+    const struct gk_run_options *options = &run->options;
+    bool summary_to_stdout = options->summary && strcmp(options->summary, "-") == 0;
+    FILE *out = summary_to_stdout ? stderr : stdout;
+    char server[PROGRAM_BYTES], worker[PROGRAM_BYTES];
+    struct gk_console console;
+    struct gk_launch_plan plan = {
+        .run = run, .server_program = server, .worker_program = worker, .console = &console};
+    struct gk_report report;
+    struct gk_words words;
+    int code;
+
+    if (options->summary && gk_output_probe(options->summary, &words) != GK_OK) {
+        gk_log(GK_LOG_ERROR, "RUN-SUMMARY-FAILED", "%s", words.text);
+        return GK_EXIT_CONFIG;
+    }
+    if (gk_report_init(&report, (uint32_t)options->servers, (uint32_t)options->workers) != GK_OK) {
+        gk_log(GK_LOG_ERROR, "RUN-START-FAILED", "out of memory");
+        return GK_EXIT_INTERNAL;
+    }
+    find_program("gkps-server", server, sizeof(server));
+    find_program("gkps-worker", worker, sizeof(worker));
+    gk_console_init(&console, out);
+    if (!options->quiet) {
+        announce(run, out);
+    }
+    code = gk_launch_run(&plan, &report);
+    if (code == GK_EXIT_OK) {
+        code = finish(run, &report, out);
+    } else if (options->summary) {
+        gk_log(GK_LOG_WARN, "RUN-SUMMARY-NONE", "no summary was written to %s", options->summary);
+    }
+    gk_report_fini(&report);
+    return code;
+}
+
+int gk_tool_run(int argc, char **argv)
+{
+    struct gk_run_config run;
+    struct gk_words words;
+    int code = GK_EXIT_USAGE;
+    enum gk_err err = gk_run_config_load(&run, argc, argv, &code, &words);
+
+    if (err == GK_E_HELP) {
+        return GK_EXIT_OK;
+    }
+    if (err) {
+        (void)fprintf(stderr, "gkps run: %s\n", words.text);
+        return code;
+    }
+    (void)signal(SIGPIPE,
+                 SIG_IGN); /* a reader of our output that goes away does not end the training */
+    gk_log_open("gkps", (enum gk_log_format)run.options.log_format,
+                (enum gk_log_level)run.options.log_level, STDERR_FILENO);
+    code = run_job(&run);
+    gk_run_config_fini(&run);
+    return code;
+}

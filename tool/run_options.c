@@ -1,0 +1,315 @@
+#include "tool/run_options.h"
+
+#include "common/exit.h"
+#include "common/limits.h"
+#include "common/log.h"
+#include "tool/json.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define AT(member) offsetof(struct gk_run_options, member)
+
+enum { STEPS_MAX = INT32_MAX, BATCH_MAX = 1 << 20, DEADLINE_MAX_S = 24 * 3600 };
+
+static const struct gk_option options_table[] = {
+    {"servers", GK_OPTION_UINT, AT(servers), "2", NULL, 1, GK_SERVERS_MAX, "S",
+     "Number of server processes; each holds one shard of the model.", NULL, "Cluster"},
+    {"workers", GK_OPTION_UINT, AT(workers), "4", NULL, 1, GK_WORKERS_MAX, "N",
+     "Number of worker processes.", NULL, "Cluster"},
+    {"job", GK_OPTION_STRING, AT(job), NULL, NULL, 0, 0, "NAME",
+     "Name of the job (gkps-PID when unset).", NULL, "Cluster"},
+    {"restart", GK_OPTION_CHOICE, AT(restart), "never", "never", 0, 0, "POLICY",
+     "What to do when a daemon dies: never restart, end the run.", NULL, "Cluster"},
+    {"deadline", GK_OPTION_UINT, AT(deadline), "120", NULL, 1, DEADLINE_MAX_S, "S",
+     "Seconds to wait for a daemon at the start, and for a peer that went away.", NULL, "Cluster"},
+    {"model", GK_OPTION_STRING, AT(model), "fnn3", NULL, 0, 0, "NAME", "Model to train.", NULL,
+     "Training"},
+    {"data", GK_OPTION_STRING, AT(data), "digits", NULL, 0, 0, "NAME[:PATH]",
+     "Data set: digits (built in), mnist:DIR.", NULL, "Training"},
+    {"steps", GK_OPTION_UINT, AT(steps), "1000", NULL, 1, STEPS_MAX, "T", "Training steps.", NULL,
+     "Training"},
+    {"batch", GK_OPTION_UINT, AT(batch), "32", NULL, 1, BATCH_MAX, "B",
+     "Samples per worker and step.", NULL, "Training"},
+    {"seed", GK_OPTION_UINT, AT(seed), "1", NULL, 0, 0, "N",
+     "Seed of all random draws: same seed, same model.", NULL, "Training"},
+    {"eval-every", GK_OPTION_UINT, AT(eval_every), "0", NULL, 0, STEPS_MAX, "T",
+     "Rank 0 measures the accuracy every T steps; 0: at the end only.", NULL, "Training"},
+    {"nonfinite", GK_OPTION_CHOICE, AT(nonfinite), "abort", "abort|skip|zero", 0, 0, "POLICY",
+     "What to do with a gradient that is not finite (abort only, for now).", NULL, "Training"},
+    {"compressor", GK_OPTION_STRING, AT(compressor), "gaussk", NULL, 0, 0, "NAME",
+     "How entries are selected: gaussk, topk, dense, ...", NULL, "Compression"},
+    {"density", GK_OPTION_FLOAT, AT(density), "0.01", NULL, 0, 1, "R",
+     "Part of the entries that a worker pushes in a step, above 0, at most 1.", NULL,
+     "Compression"},
+    {"optimizer", GK_OPTION_CHOICE, AT(optimizer), "momentum", "none|sgd|momentum|nesterov", 0, 0,
+     "NAME", "Optimizer on the servers.", NULL, "Optimizer"},
+    {"lr", GK_OPTION_FLOAT, AT(lr), "0.1", NULL, 0, 1e6, "X", "Learning rate.", NULL, "Optimizer"},
+    {"momentum", GK_OPTION_FLOAT, AT(momentum), "0.9", NULL, 0, 1, "X", "Momentum.", NULL,
+     "Optimizer"},
+    {"weight-decay", GK_OPTION_FLOAT, AT(weight_decay), "0", NULL, 0, 1e6, "X",
+     "Weight decay (not on biases and norms).", NULL, "Optimizer"},
+    {"schedule", GK_OPTION_CHOICE, AT(schedule), "constant", "constant|milestones|cosine", 0, 0,
+     "NAME", "Learning rate over the steps.", NULL, "Optimizer"},
+    {"milestones", GK_OPTION_STRING, AT(milestones), "", NULL, 0, 0, "T,T,...",
+     "Steps at which the rate is multiplied by --lr-gamma.", NULL, "Optimizer"},
+    {"lr-gamma", GK_OPTION_FLOAT, AT(lr_gamma), "0.1", NULL, 0, 1e6, "X",
+     "Factor at each milestone.", NULL, "Optimizer"},
+    {"lr-min", GK_OPTION_FLOAT, AT(lr_min), "0", NULL, 0, 1e6, "X",
+     "Rate at the end of the cosine.", NULL, "Optimizer"},
+    {"warmup", GK_OPTION_UINT, AT(warmup), "0", NULL, 0, STEPS_MAX, "T",
+     "Steps in which the rate grows to --lr.", NULL, "Optimizer"},
+    {"summary", GK_OPTION_STRING, AT(summary), NULL, NULL, 0, 0, "FILE",
+     "Write the summary as JSON; - is standard output.", NULL, "Output"},
+    {"log-format", GK_OPTION_CHOICE, AT(log_format), "text", "text|json", 0, 0, "FORMAT",
+     "Log lines for people or for programs.", NULL, "Output"},
+    {"log-level", GK_OPTION_CHOICE, AT(log_level), "info", "debug|info|warn|error", 0, 0, "LEVEL",
+     "Least level of the log lines.", NULL, "Output"},
+    {"quiet", GK_OPTION_BOOL, AT(quiet), "false", NULL, 0, 0, NULL,
+     "No progress, no table, only warnings and errors.", NULL, "Output"},
+};
+
+enum { OPTIONS_COUNT = sizeof(options_table) / sizeof(options_table[0]) };
+
+static const struct gk_program program = {
+    .name = "gkps run",
+    .summary = "Train one model on this machine: start servers and workers, show progress, sum up.",
+    .usage = "[options]",
+    .notes = "Examples:\n"
+             "  gkps run\n"
+             "  gkps run --workers 8 --density 0.001 --steps 2000 --eval-every 200\n"
+             "  gkps run --compressor dense --summary dense.json\n"
+             "\n"
+             "Ctrl-C stops the run cleanly, a second Ctrl-C at once.\n"
+             "\n"
+             "Exit codes: 0 done, 64 usage, 65 data, 69 a peer is missing or lost, 70 internal "
+             "error or a\n"
+             "killed daemon, 75 try again, 76 fenced, 77 refused, 78 configuration or state, 130 "
+             "and 143\n"
+             "stopped by a signal.\n",
+    .options = options_table,
+    .options_count = OPTIONS_COUNT,
+    .positional_max = 0,
+};
+
+/* What a worker needs beside its place in the job. */
+static const char *const worker_options[] = {
+    "model",     "data",   "compressor", "density",      "steps",      "batch",
+    "optimizer", "lr",     "momentum",   "weight-decay", "schedule",   "milestones",
+    "lr-gamma",  "lr-min", "warmup",     "seed",         "eval-every", "nonfinite",
+};
+
+static enum gk_err check(const struct gk_run_options *options, struct gk_words *words)
+{
+    const char *job = options->job;
+
+    if (!(options->density > 0.0)) {
+        gk_words_set(words, "--density must be above 0 and at most 1");
+        return GK_E_CONFIG;
+    }
+    if (options->nonfinite != 0) {
+        gk_words_set(words, "--nonfinite: only abort is supported so far");
+        return GK_E_CONFIG;
+    }
+    if (job && (!*job || strlen(job) >= GK_JOB_NAME_BYTES)) {
+        gk_words_set(words, "--job must have 1 to %d characters", GK_JOB_NAME_BYTES - 1);
+        return GK_E_CONFIG;
+    }
+    for (; job && *job; job++) {
+        if (!isgraph((unsigned char)*job)) {
+            gk_words_set(words, "--job must be made of printable characters without blanks");
+            return GK_E_CONFIG;
+        }
+    }
+    if (options->summary && !*options->summary) {
+        gk_words_set(words, "--summary needs the name of a file, or -");
+        return GK_E_CONFIG;
+    }
+    return GK_OK;
+}
+
+enum gk_err gk_run_config_load(struct gk_run_config *run, int argc, char **argv, int *ret_exit,
+                               struct gk_words *words)
+{
+    enum gk_err err;
+
+    memset(run, 0, sizeof(*run));
+    err = gk_config_load(&program, argc, argv, &run->options, sizeof(run->options), &run->config,
+                         ret_exit, words);
+    if (err) {
+        return err;
+    }
+    err = check(&run->options, words);
+    if (err) {
+        *ret_exit = GK_EXIT_USAGE;
+        gk_run_config_fini(run);
+        return err;
+    }
+    if (!run->options.job) {
+        (void)snprintf(run->job, sizeof(run->job), "gkps-%ld", (long)getpid());
+        run->options.job = run->job;
+    }
+    if (run->options.quiet && strcmp(gk_config_source(run->config, "log-level"), "default") == 0) {
+        run->options.log_level = GK_LOG_WARN;
+    }
+    return GK_OK;
+}
+
+void gk_run_config_fini(struct gk_run_config *run)
+{
+    gk_config_free(run->config);
+    memset(run, 0, sizeof(*run));
+}
+
+static const char *log_level_text(const struct gk_run_config *run)
+{
+    static const char *const names[] = {"debug", "info", "warn", "error"};
+
+    return names[run->options.log_level];
+}
+
+static void add_common(const struct gk_run_config *run, struct gk_args *args)
+{
+    gk_args_add(args, "--job=%s", run->options.job);
+    gk_args_add(args, "--deadline=%s", gk_config_text(run->config, "deadline"));
+    gk_args_add(args, "--launcher-fd=3");
+    gk_args_add(args, "--log-format=%s", gk_config_text(run->config, "log-format"));
+    gk_args_add(args, "--log-level=%s", log_level_text(run));
+}
+
+void gk_run_server_args(const struct gk_run_config *run, const char *path, uint32_t shard,
+                        struct gk_args *ret_args)
+{
+    gk_args_add(ret_args, "%s", path);
+    gk_args_add(ret_args, "--bind=tcp://127.0.0.1:*");
+    gk_args_add(ret_args, "--shard=%u", shard);
+    gk_args_add(ret_args, "--servers=%s", gk_config_text(run->config, "servers"));
+    gk_args_add(ret_args, "--workers=%s", gk_config_text(run->config, "workers"));
+    add_common(run, ret_args);
+}
+
+static void join(char *ret, size_t room, const char *const *texts, uint64_t count)
+{
+    size_t used = 0;
+
+    ret[0] = '\0';
+    for (uint64_t i = 0; i < count; i++) {
+        (void)snprintf(ret + used, room - used, "%s%s", i ? "," : "", texts[i]);
+        used = strlen(ret);
+    }
+}
+
+void gk_run_worker_args(const struct gk_run_config *run, const char *path,
+                        const char *const *servers, uint32_t rank, bool takeover,
+                        struct gk_args *ret_args)
+{
+    char addresses[GK_SERVERS_MAX * GK_RUN_ADDRESS_BYTES];
+
+    join(addresses, sizeof(addresses), servers, run->options.servers);
+    gk_args_add(ret_args, "%s", path);
+    gk_args_add(ret_args, "--servers=%s", addresses);
+    gk_args_add(ret_args, "--rank=%u", rank);
+    gk_args_add(ret_args, "--workers=%s", gk_config_text(run->config, "workers"));
+    for (size_t i = 0; i < sizeof(worker_options) / sizeof(worker_options[0]); i++) {
+        const char *text = gk_config_text(run->config, worker_options[i]);
+
+        if (text && *text) {
+            gk_args_add(ret_args, "--%s=%s", worker_options[i], text);
+        }
+    }
+    add_common(run, ret_args);
+    if (takeover) {
+        gk_args_add(ret_args, "--takeover");
+    }
+}
+
+/* "GKPS_LOG_LEVEL=debug" configures "log-level". */
+static bool configures(const char *variable, const char *name)
+{
+    if (strncmp(variable, "GKPS_", 5) != 0) {
+        return false;
+    }
+    for (variable += 5; *name; name++, variable++) {
+        char letter = *name == '-' ? '_' : (char)toupper((unsigned char)*name);
+
+        if (*variable != letter) {
+            return false;
+        }
+    }
+    return *variable == '=';
+}
+
+static bool is_ours(const char *variable)
+{
+    if (configures(variable, "config")) {
+        return true;
+    }
+    for (size_t i = 0; i < OPTIONS_COUNT; i++) {
+        if (configures(variable, options_table[i].name)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void gk_run_environment(const char *const *environment, struct gk_args *ret_args)
+{
+    bool threads_chosen = false;
+
+    for (; *environment; environment++) {
+        if (is_ours(*environment)) {
+            continue;
+        }
+        threads_chosen = threads_chosen || strncmp(*environment, "OPENBLAS_NUM_THREADS=", 21) == 0;
+        gk_args_add(ret_args, "%s", *environment);
+    }
+    if (!threads_chosen) {
+        gk_args_add(ret_args, "OPENBLAS_NUM_THREADS=1");
+    }
+}
+
+static json_t *option_json(const struct gk_run_config *run, const struct gk_option *option)
+{
+    const char *at = (const char *)&run->options + option->offset;
+    const char *text;
+    uint64_t number;
+    double real;
+    bool truth;
+
+    switch (option->type) {
+    case GK_OPTION_UINT:
+    case GK_OPTION_BYTES:
+        memcpy(&number, at, sizeof(number));
+        return gk_json_integer(number);
+    case GK_OPTION_FLOAT:
+        memcpy(&real, at, sizeof(real));
+        return gk_json_real(real);
+    case GK_OPTION_BOOL:
+        memcpy(&truth, at, sizeof(truth));
+        return json_boolean(truth);
+    case GK_OPTION_STRING:
+        memcpy(&text, at, sizeof(text));
+        return text ? gk_json_string(text) : json_null();
+    case GK_OPTION_CHOICE:
+        break;
+    }
+    text = strcmp(option->name, "log-level") == 0 ? log_level_text(run)
+                                                  : gk_config_text(run->config, option->name);
+    return text ? json_string(text) : json_null();
+}
+
+json_t *gk_run_config_json(const struct gk_run_config *run)
+{
+    json_t *object = json_object();
+
+    for (size_t i = 0; i < OPTIONS_COUNT; i++) {
+        if (json_object_set_new(object, options_table[i].name,
+                                option_json(run, &options_table[i])) != 0) {
+            json_decref(object);
+            return NULL;
+        }
+    }
+    return object;
+}

@@ -1,0 +1,55 @@
+/* Options of `gkps run`, and the command lines of the daemons that follow from them.  Pure but for
+ * reading flags, variables and the configuration file. */
+#ifndef GK_TOOL_RUN_OPTIONS_H
+#define GK_TOOL_RUN_OPTIONS_H
+
+#include "common/config.h"
+#include "common/err.h"
+#include "common/words.h"
+#include "tool/args.h"
+
+#include <jansson.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { GK_RUN_ADDRESS_BYTES = 64 }; /* of one server, with its terminator */
+
+struct gk_run_options {
+    uint64_t servers, workers, steps, batch, warmup, seed, eval_every, deadline;
+    const char *model, *data, *compressor, *milestones, *job, *summary;
+    double density, lr, momentum, weight_decay, lr_gamma, lr_min;
+    uint32_t optimizer, schedule, nonfinite, restart, log_format, log_level;
+    bool quiet;
+};
+
+struct gk_run_config {
+    struct gk_run_options options;
+    struct gk_config *config; /* owns the strings */
+    char job[32];             /* the name that was made up when none was given */
+};
+
+/* Flags, variables, file.  Errors and *ret_exit as gk_config_load. */
+enum gk_err gk_run_config_load(struct gk_run_config *run, int argc, char **argv, int *ret_exit,
+                               struct gk_words *words);
+void gk_run_config_fini(struct gk_run_config *run); /* accepts a zeroed one */
+
+/* Arguments of a daemon, argv[0] = program.  Training options travel by the text that the user
+ * wrote, so that both sides read the same number.  `ret_args` starts zeroed. */
+void gk_run_server_args(const struct gk_run_config *run, const char *program, uint32_t shard,
+                        struct gk_args *ret_args);
+/* `servers`: S addresses shorter than GK_RUN_ADDRESS_BYTES.  `takeover`: the child replaces one
+ * that was reaped. */
+void gk_run_worker_args(const struct gk_run_config *run, const char *program,
+                        const char *const *servers, uint32_t rank, bool takeover,
+                        struct gk_args *ret_args);
+
+/* Environment of the children: ours without the variables that configure `gkps run` itself (a
+ * daemon must see one source for a value, the flags), and one BLAS thread per worker unless the
+ * user chose. */
+void gk_run_environment(const char *const *environment, struct gk_args *ret_args);
+
+/* The configuration in force, typed.  NULL: out of memory. */
+json_t *gk_run_config_json(const struct gk_run_config *run);
+
+#endif

@@ -1,0 +1,451 @@
+/* `gkps status`: ask each server over a DEALER, once or every second, and show what came. */
+#include "tool/commands.h"
+
+#include "common/config.h"
+#include "common/exit.h"
+#include "common/limits.h"
+#include "common/net/clock.h"
+#include "common/net/signals.h"
+#include "common/net/zsock.h"
+#include "proto/msg.h"
+#include "tool/json.h"
+#include "tool/status_view.h"
+
+#include <uv.h>
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    TICK_MS = 50,
+    ASK_AGAIN_US = 500 * 1000,
+    WATCH_US = 1000 * 1000,
+    ADDRESS_BYTES = 256,
+};
+
+struct status_options {
+    const char *server;
+    double timeout;
+    bool json, watch;
+};
+
+struct status_peer {
+    struct status *status;
+    char address[ADDRESS_BYTES];
+    struct gk_zsock *zsock;
+    bool up;
+    json_t *answer; /* of this round */
+    struct gk_words words;
+};
+
+struct status {
+    struct status_options options;
+    void *zmq;
+    uv_loop_t loop;
+    uv_timer_t tick;
+    struct gk_signals *signals;
+    struct status_peer *peers;
+    uint32_t peers_count;
+    uint64_t round; /* also the request id, so that a late answer is not taken for a new one */
+    bool asking;
+    uint64_t round_us, asked_us;
+    bool terminal; /* --watch: draw over the last picture */
+    bool ended;
+    int code;
+};
+
+#define AT(member) offsetof(struct status_options, member)
+
+static const struct gk_option options_table[] = {
+    {"server", GK_OPTION_STRING, AT(server), NULL, NULL, 0, 0, "ADDR[,ADDR...]",
+     "Servers to ask: tcp://HOST:PORT, or HOST:PORT.", NULL, NULL},
+    {"json", GK_OPTION_BOOL, AT(json), "false", NULL, 0, 0, NULL, "Print one JSON object.", NULL,
+     NULL},
+    {"watch", GK_OPTION_BOOL, AT(watch), "false", NULL, 0, 0, NULL,
+     "Ask every second until Ctrl-C.", NULL, NULL},
+    {"timeout", GK_OPTION_FLOAT, AT(timeout), "5", NULL, 0.1, 3600, "S",
+     "Seconds to wait for the answers.", NULL, NULL},
+};
+
+static const struct gk_program program = {
+    .name = "gkps status",
+    .summary = "Ask running servers for shards, ranks and the ledger of pushes.",
+    .usage = "--server ADDR[,ADDR...] [options]",
+    .notes = "Example:\n"
+             "  gkps status --server 10.0.0.5:7000,10.0.0.6:7000 --watch\n"
+             "\n"
+             "Exit codes: 0 all answered and every push is accounted for, 64 usage, 69 a server "
+             "did not\n"
+             "answer, 70 a ledger does not balance, 130 and 143 stopped by a signal.\n",
+    .options = options_table,
+    .options_count = sizeof(options_table) / sizeof(options_table[0]),
+    .positional_max = 0,
+};
+
+static void ask(struct status_peer *peer)
+{
+    struct gk_msg msg;
+    struct gk_buf *parts[GK_PARTS_MAX];
+    uint32_t parts_count;
+
+    memset(&msg, 0, sizeof(msg));
+    msg.h.kind = GK_KIND_STATUS;
+    msg.h.req_id = peer->status->round;
+    msg.h.rank = GK_RANK_ANY;
+    if (gk_msg_to_wire(&msg, parts, &parts_count) != GK_OK) {
+        return; /* no memory: asked again later */
+    }
+    (void)gk_zsock_send(peer->zsock, 0, parts, parts_count); /* a full outbox: asked again later */
+    for (uint32_t i = 0; i < parts_count; i++) {
+        gk_buf_unref(parts[i]);
+    }
+}
+
+static void ask_missing(struct status *status)
+{
+    status->asked_us = gk_now_us();
+    for (uint32_t i = 0; i < status->peers_count; i++) {
+        if (status->peers[i].up && !status->peers[i].answer) {
+            ask(&status->peers[i]);
+        }
+    }
+}
+
+static void start_round(struct status *status)
+{
+    status->round++;
+    status->asking = true;
+    status->round_us = gk_now_us();
+    for (uint32_t i = 0; i < status->peers_count; i++) {
+        json_decref(status->peers[i].answer);
+        status->peers[i].answer = NULL;
+        status->peers[i].words.text[0] = '\0';
+    }
+    ask_missing(status);
+}
+
+static void print_json(const struct gk_status_server *servers, uint32_t count, bool indent)
+{
+    json_t *object = gk_status_json(servers, count);
+    char *text = gk_json_dump(object, indent);
+
+    (void)fputs(text ? text : "{}\n", stdout);
+    free(text);
+    json_decref(object);
+}
+
+/* In one piece, so that a terminal never shows half a picture. */
+static void print_text(const struct status *status, const struct gk_status_server *servers)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *memory = open_memstream(&text, &size);
+
+    if (!memory) {
+        return;
+    }
+    if (status->terminal) {
+        (void)fputs("\x1b[H\x1b[2J", memory);
+    } else if (status->round > 1) {
+        (void)fputc('\n', memory);
+    }
+    gk_status_print(servers, status->peers_count, memory);
+    (void)fclose(memory);
+    (void)fwrite(text, 1, size, stdout);
+    free(text);
+}
+
+static void end(struct status *status, int code)
+{
+    status->ended = true;
+    status->code = code;
+    uv_stop(&status->loop);
+}
+
+static void end_round(struct status *status)
+{
+    struct gk_status_server *servers = calloc(status->peers_count, sizeof(*servers));
+
+    status->asking = false;
+    if (!servers) {
+        end(status, GK_EXIT_INTERNAL);
+        return;
+    }
+    for (uint32_t i = 0; i < status->peers_count; i++) {
+        struct status_peer *peer = &status->peers[i];
+
+        if (!peer->answer && !peer->words.text[0]) {
+            gk_words_set(
+                &peer->words,
+                peer->up
+                    ? "%s is connected but does not answer: it is busy, stuck, or no gkps server"
+                    : "%s: no server is there (or it is unreachable)",
+                peer->address);
+        }
+        servers[i].address = peer->address;
+        servers[i].status = peer->answer;
+        servers[i].words = peer->words.text;
+    }
+    if (status->options.json) {
+        print_json(servers, status->peers_count, !status->options.watch);
+    } else {
+        print_text(status, servers);
+    }
+    (void)fflush(stdout);
+    for (uint32_t i = 0; i < status->peers_count; i++) {
+        if (!servers[i].status) {
+            (void)fprintf(stderr, "gkps status: %s\n", servers[i].words);
+        }
+    }
+    if (!status->options.watch) {
+        end(status, gk_status_code(servers, status->peers_count));
+    }
+    free(servers);
+}
+
+static bool all_answered(const struct status *status)
+{
+    for (uint32_t i = 0; i < status->peers_count; i++) {
+        if (!status->peers[i].answer) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void take_answer(struct status_peer *peer, const struct gk_msg *msg)
+{
+    json_error_t error;
+    json_t *answer;
+
+    if (msg->h.req_id != peer->status->round || !peer->status->asking || peer->answer) {
+        return;
+    }
+    if (msg->h.kind != GK_KIND_STATUS_OK || msg->frames_count != 1) {
+        gk_words_set(&peer->words, "%s answered %s: %s", peer->address, gk_kind_name(msg->h.kind),
+                     msg->words.text[0] ? msg->words.text : gk_code_name(msg->h.code));
+        return;
+    }
+    answer = json_loadb((const char *)msg->frame[0]->data, msg->frame[0]->size, 0, &error);
+    if (!json_is_object(answer)) {
+        gk_words_set(&peer->words, "%s answered with JSON that cannot be read", peer->address);
+        json_decref(answer);
+        return;
+    }
+    peer->answer = answer;
+    if (all_answered(peer->status)) {
+        end_round(peer->status);
+    }
+}
+
+static void on_message(void *context, uint64_t route, struct gk_buf *const *parts,
+                       uint32_t parts_count)
+{
+    struct status_peer *peer = context;
+    struct gk_words words;
+    struct gk_msg msg;
+
+    (void)route;
+    memset(&msg, 0, sizeof(msg));
+    if (gk_msg_from_wire(parts, parts_count, &msg, &words) != GK_OK) {
+        gk_words_set(&peer->words, "%s answered with something that is no gkps message: %s",
+                     peer->address, words.text);
+        return;
+    }
+    take_answer(peer, &msg);
+    gk_msg_clear(&msg);
+}
+
+static void on_event(void *context, enum gk_zsock_event event)
+{
+    struct status_peer *peer = context;
+
+    peer->up = event == GK_ZSOCK_UP;
+    if (peer->up && peer->status->asking && !peer->answer) {
+        ask(peer);
+    }
+}
+
+static void on_error(void *context, enum gk_err err, const char *words)
+{
+    struct status_peer *peer = context;
+
+    (void)err;
+    peer->up = false;
+    gk_words_set(&peer->words, "%s: %s", peer->address, words);
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct status *status = timer->data;
+    uint64_t now_us = gk_now_us();
+    uint64_t limit_us = (uint64_t)(status->options.timeout * 1e6);
+
+    /* While watching, a server that is away must not slow down the picture of the others. */
+    if (status->round > 1 && limit_us > WATCH_US) {
+        limit_us = WATCH_US;
+    }
+    if (status->asking && now_us - status->round_us >= limit_us) {
+        end_round(status);
+    } else if (status->asking && now_us - status->asked_us >= ASK_AGAIN_US) {
+        ask_missing(status);
+    } else if (!status->asking && now_us - status->round_us >= WATCH_US) {
+        start_round(status);
+    }
+}
+
+static void on_signal(void *context, int number)
+{
+    end(context, number == SIGINT ? GK_EXIT_SIGINT : GK_EXIT_SIGTERM);
+}
+
+static enum gk_err add_peer(struct status *status, const char *address, size_t length,
+                            struct gk_words *words)
+{
+    bool scheme = false;
+    struct status_peer *peers;
+    struct status_peer *peer;
+
+    for (size_t i = 0; i + 3 <= length; i++) {
+        scheme = scheme || strncmp(address + i, "://", 3) == 0;
+    }
+    if (length == 0 || length + 8 > ADDRESS_BYTES) {
+        gk_words_set(words, "--server: an address is empty or too long");
+        return GK_E_CONFIG;
+    }
+    if (status->peers_count == GK_SERVERS_MAX) {
+        gk_words_set(words, "--server: more than %d addresses", GK_SERVERS_MAX);
+        return GK_E_CONFIG;
+    }
+    peers = realloc(status->peers, (status->peers_count + 1) * sizeof(*peers));
+    if (!peers) {
+        gk_words_set(words, "out of memory");
+        return GK_E_NOMEM;
+    }
+    status->peers = peers;
+    peer = &peers[status->peers_count++];
+    memset(peer, 0, sizeof(*peer));
+    (void)snprintf(peer->address, sizeof(peer->address), "%s%.*s", scheme ? "" : "tcp://",
+                   (int)length, address);
+    return GK_OK;
+}
+
+static enum gk_err add_peers(struct status *status, struct gk_words *words)
+{
+    const char *at = status->options.server;
+    enum gk_err err = GK_OK;
+
+    if (!at) {
+        gk_words_set(words, "--server ADDR is needed (gkps status --help)");
+        return GK_E_CONFIG;
+    }
+    while (!err) {
+        size_t length = strcspn(at, ",");
+
+        err = add_peer(status, at, length, words);
+        if (at[length] == '\0') {
+            break;
+        }
+        at += length + 1;
+    }
+    return err;
+}
+
+static enum gk_err open_peers(struct status *status, struct gk_words *words)
+{
+    static const struct gk_zsock_callbacks callbacks = {
+        .message = on_message, .event = on_event, .error = on_error};
+    enum gk_err err = GK_OK;
+
+    for (uint32_t i = 0; i < status->peers_count && !err; i++) {
+        struct status_peer *peer = &status->peers[i];
+
+        peer->status = status;
+        err = gk_zsock_open(&status->loop, status->zmq, GK_ZSOCK_DEALER, peer->address, &callbacks,
+                            peer, &peer->zsock, words);
+    }
+    return err;
+}
+
+static void close_all(struct status *status)
+{
+    for (uint32_t i = 0; i < status->peers_count; i++) {
+        if (status->peers[i].zsock) {
+            gk_zsock_close(status->peers[i].zsock, 0);
+        }
+    }
+    uv_close((uv_handle_t *)&status->tick, NULL);
+    gk_signals_close(status->signals);
+    while (uv_run(&status->loop, UV_RUN_DEFAULT) != 0) {
+        /* A stop that was asked for ends the first call. */
+    }
+    (void)uv_loop_close(&status->loop);
+}
+
+static int ask_all(struct status *status)
+{
+    struct gk_words words;
+    enum gk_err err;
+
+    status->zmq = gk_net_context();
+    if (!status->zmq || uv_loop_init(&status->loop) != 0) {
+        (void)fprintf(stderr, "gkps status: too few resources for a socket\n");
+        gk_net_context_free(status->zmq);
+        return GK_EXIT_INTERNAL;
+    }
+    (void)uv_timer_init(&status->loop, &status->tick); /* cannot fail */
+    status->tick.data = status;
+    err = gk_signals_open(&status->loop, on_signal, status, &status->signals, &words);
+    if (!err) {
+        err = open_peers(status, &words);
+    }
+    if (err) {
+        (void)fprintf(stderr, "gkps status: %s\n", words.text);
+        status->code = err == GK_E_INVALID ? GK_EXIT_USAGE : GK_EXIT_INTERNAL;
+    } else {
+        start_round(status);
+        (void)uv_timer_start(&status->tick, on_tick, TICK_MS, TICK_MS);
+        while (!status->ended) {
+            (void)uv_run(&status->loop, UV_RUN_DEFAULT);
+        }
+    }
+    close_all(status);
+    gk_net_context_free(status->zmq);
+    return status->code;
+}
+
+int gk_tool_status(int argc, char **argv)
+{
+    struct status status;
+    struct gk_config *config = NULL;
+    struct gk_words words;
+    int code = GK_EXIT_USAGE;
+    enum gk_err err;
+
+    memset(&status, 0, sizeof(status));
+    err = gk_config_load(&program, argc, argv, &status.options, sizeof(status.options), &config,
+                         &code, &words);
+    if (err == GK_E_HELP) {
+        return GK_EXIT_OK;
+    }
+    if (!err) {
+        code = GK_EXIT_USAGE;
+        err = add_peers(&status, &words);
+    }
+    if (err) {
+        (void)fprintf(stderr, "gkps status: %s\n", words.text);
+    } else {
+        status.terminal =
+            status.options.watch && !status.options.json && isatty(STDOUT_FILENO) == 1;
+        code = ask_all(&status);
+    }
+    for (uint32_t i = 0; i < status.peers_count; i++) {
+        json_decref(status.peers[i].answer);
+    }
+    free(status.peers);
+    gk_config_free(config);
+    return code;
+}
