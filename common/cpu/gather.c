@@ -48,17 +48,16 @@ static uint64_t select_ge_segment(const struct gk_queue *queue,
 
 struct gk_ticket gk_cpu_select_ge(struct gk_queue *queue, const struct gk_select_ge_args *args)
 {
-    const size_t capacity = GATHER_TILE + GK_CPU_LIST_SLACK;
     struct gk_cpu_list tile;
     uint64_t at = 0;
 
     if (queue->err != GK_OK)
         return done;
     tile.idx = gk_cpu_scratch(queue, GK_CPU_SCRATCH_TILE,
-                              capacity * (sizeof(*tile.idx) + sizeof(*tile.val)));
+                              GATHER_TILE * (sizeof(*tile.idx) + sizeof(*tile.val)));
     if (!tile.idx)
         return done;
-    tile.val = (float *)(void *)(tile.idx + capacity);
+    tile.val = (float *)(void *)(tile.idx + GATHER_TILE);
     for (uint32_t s = 0; s < args->segments_count; s++)
         args->n[s] = select_ge_segment(queue, args, s, &tile, &at);
     return done;

@@ -10,7 +10,6 @@
 #include <stdint.h>
 
 enum {
-    GK_CPU_LIST_SLACK = 8,    /* a list is written up to so many entries beyond its length */
     GK_CPU_STATS_TILE = 2048, /* elements; part of the specified order of summation */
     GK_CPU_STATS_LANES = 32,
 };
@@ -18,8 +17,9 @@ enum {
 /* Marks a sum that no list touched: a sum that starts at +0 is never -0. */
 #define GK_CPU_UNTOUCHED UINT32_C(0x80000000)
 
-struct gk_cpu_list { /* entries in index order; the caller has made room for all that a call may
-                        append, and slack */
+/* Entries in index order.  The caller has made room for as many more as a call looks at elements.
+ */
+struct gk_cpu_list {
     uint32_t *idx;
     float *val;
     uint64_t n;

@@ -18,7 +18,8 @@
 
 static const uint64_t to_front[256] = {ROW64(0u), ROW64(64u), ROW64(128u), ROW64(192u)};
 
-/* Append the lanes of x that the mask names; 8 entries are written, whatever the mask. */
+/* Append the lanes of x that the mask names.  8 entries are written, whatever the mask: they fit,
+ * because the list has room for every element that is still to come, these 8 among them. */
 static inline uint64_t append8(uint32_t *restrict idx, float *restrict val, uint64_t n, uint64_t i,
                                __m256 x, unsigned mask)
 {
@@ -169,8 +170,6 @@ bool gk_avx2_sum_emit(const float *sums, uint64_t n, uint64_t index0, struct gk_
     bool finite;
     uint64_t i = 0;
 
-    /* An entry's place in the list is never behind its index, so that 8 entries fit wherever 8 sums
-     * were read. */
     for (; i + 32 <= n; i += 32) {
         __m256 x[4], hits[4];
 

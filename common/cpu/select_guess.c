@@ -233,15 +233,14 @@ static void merge(struct gk_cpu_list *list, const struct gk_cpu_list *more)
 static bool rescue(struct pass *pass, uint32_t hi, struct gk_cpu_list *list)
 {
     const uint64_t k = pass->segment->k;
-    const uint64_t capacity = pass->cap + GK_CPU_LIST_SLACK;
     uint32_t lo = (uint32_t)gk_max_u64(1, gk_cpu_key(gk_cpu_magnitude(hi) / 2));
-    void *memory = gk_cpu_scratch(pass->queue, GK_CPU_SCRATCH_RESCUE, list_bytes(capacity));
+    void *memory = gk_cpu_scratch(pass->queue, GK_CPU_SCRATCH_RESCUE, list_bytes(pass->cap));
     struct gk_cpu_list band;
     uint32_t passes = 1;
 
     if (!memory)
         return false;
-    list_new(memory, capacity, &band);
+    list_new(memory, pass->cap, &band);
     while (list->n < k && hi > 1) {
         collect_band(pass, lo, hi, k - list->n, &band);
         merge(list, &band);
@@ -303,7 +302,7 @@ bool gk_cpu_select_guess(struct gk_queue *queue, struct gk_cpu_segment *segment)
 {
     struct gk_select_report *report = segment->args->report;
     struct pass pass = {.queue = queue, .segment = segment, .cap = capacity_of(segment)};
-    const uint64_t capacity = pass.cap * segment->tune->partitions + GK_CPU_LIST_SLACK;
+    const uint64_t capacity = pass.cap * segment->tune->partitions;
     const uint64_t appended = report->appended;
     struct gk_cpu_list list;
     uint32_t floor = GK_KEY_NONFINITE; /* for k = 0: only what is not finite */

@@ -30,6 +30,7 @@ enum pattern {
     ASCENDING,
     DESCENDING,
     CANCELLING,
+    NEIGHBOURS,
     WIDE,
     PATTERNS,
 };
@@ -57,6 +58,8 @@ static float value(enum pattern pattern, uint64_t i, uint64_t n)
         return (float)(n - i) * -1e-3f;
     case WIDE:
         return gk_bits_float((uint32_t)draw() & 0xfeffffff);
+    case NEIGHBOURS: /* keys that differ by one */
+        return gk_bits_float((uint32_t)(below(2) << 31 | (0x3f800000 + below(2 + n / 16))));
     case NORMAL:
     case CANCELLING:
     case PATTERNS:
@@ -78,7 +81,7 @@ static void fill(enum pattern pattern, uint64_t n, bool with_e)
         if (pattern == CANCELLING)
             e0[i] = below(4) ? -g0[i] : normalish();
         else if (pattern != CONSTANT && pattern != ASCENDING && pattern != DESCENDING &&
-                 pattern != WIDE)
+                 pattern != NEIGHBOURS && pattern != WIDE)
             e0[i] = value(pattern, i, n);
         u[i] = g0[i] + (with_e ? e0[i] : 0.0f);
     }
@@ -291,6 +294,8 @@ static void exhaustive(unsigned n_from, unsigned n_step)
                 if (rotate % 4 == 0)
                     expect(table, &call, NULL, &report);
                 disturb(&states[table]);
+                if (rotate % 5 < 2)
+                    states[table] = (struct gk_select_state){0};
             }
         }
     }
@@ -457,6 +462,37 @@ Test(cpu_select, worst_case_of_rescue)
                 if (passes[lie] > 1)
                     cr_assert_gt(state.margin, 0.019f);
             }
+        }
+    }
+    close_tables();
+}
+
+/* Entries whose keys lie around the borders of the bands, 0.5 and 0.25. */
+Test(cpu_select, borders_of_the_bands)
+{
+    static const float borders[] = {0.125f, 0.25f, 0.5f};
+
+    open_tables();
+    random_state = 16;
+    for (unsigned round = 0; round < 3000; round++) {
+        struct gk_select_report report;
+        struct call call = {.segments = {{0, 200}},
+                            .k = {1 + round % 49},
+                            .segments_count = 1,
+                            .n = 200,
+                            .in_place = true,
+                            .tune = tunes[round % 5]};
+        uint64_t at = round % 7;
+
+        for (uint64_t i = 0; i < call.n; i++)
+            g0[i] = u[i] = 0.0f;
+        for (unsigned j = 0; j < 12; j++, at += 1 + below(16))
+            g0[at] = u[at] =
+                gk_bits_float(gk_float_bits(borders[below(3)]) - 2 + (uint32_t)below(5));
+        for (unsigned table = 0; table < tables_count; table++) {
+            struct gk_select_state state = {.t = 1.0f, .kp = call.k[0], .margin = 0.5f};
+
+            expect(table, &call, &state, &report);
         }
     }
     close_tables();
