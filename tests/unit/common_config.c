@@ -289,6 +289,40 @@ Test(config, version)
     cr_assert_eq(fixture.exit, 0);
 }
 
+static const char help_text[] =
+    "usage: gkps-test [options] [FILE ...]\n"
+    "\n"
+    "Does nothing.\n"
+    "\n"
+    "Job:\n"
+    "  --rank N                Number of this worker. Takes a whole number from 0 to\n"
+    "                          1023. Also from RANK, SLURM_PROCID.\n"
+    "  --a-rather-long-name TEXT\n"
+    "                          Something that needs more words than one line of a\n"
+    "                          terminal has room for. Default: empty.\n"
+    "\n"
+    "Options:\n"
+    "  --budget BYTES          Memory. Takes a number of bytes (k, M, G: powers of\n"
+    "                          1024). Default: 64k.\n"
+    "  --[no-]verbose          Say more. Default: false.\n"
+    "  --mode MODE             Mode. Choices: bsp, ssp or asp.\n"
+    "\n"
+    "Common:\n"
+    "  --config FILE           YAML file with options, one 'name: value' a line.\n"
+    "  --print-config          Print the options in force, each with its source, and\n"
+    "                          exit.\n"
+    "  --help, -h              Print this text and exit.\n"
+    "  --version               Print the version and exit.\n"
+    "\n"
+    "Each option is also a variable, --log-format as GKPS_LOG_FORMAT, --config as\n"
+    "GKPS_CONFIG (an empty one counts as not set), and a key of the file, log-format.\n"
+    "A flag wins over a variable, a variable over the file, the file over the\n"
+    "default. Of a flag given twice the last one counts. Arguments behind -- are not\n"
+    "flags.\n"
+    "\n"
+    "Examples:\n"
+    "  gkps-test --rank 3\n";
+
 Test(config, help)
 {
     static const struct gk_option options[] = {
@@ -328,40 +362,7 @@ Test(config, help)
                                                        "--unknown", NULL});
         cr_assert_eq(fixture.err, GK_E_HELP);
         cr_assert_eq(fixture.exit, 0);
-        cr_assert_str_eq(
-            text,
-            "usage: gkps-test [options] [FILE ...]\n"
-            "\n"
-            "Does nothing.\n"
-            "\n"
-            "Job:\n"
-            "  --rank N                Number of this worker. Takes a whole number from 0 to\n"
-            "                          1023. Also from RANK, SLURM_PROCID.\n"
-            "  --a-rather-long-name TEXT\n"
-            "                          Something that needs more words than one line of a\n"
-            "                          terminal has room for. Default: empty.\n"
-            "\n"
-            "Options:\n"
-            "  --budget BYTES          Memory. Takes a number of bytes (k, M, G: powers of\n"
-            "                          1024). Default: 64k.\n"
-            "  --[no-]verbose          Say more. Default: false.\n"
-            "  --mode MODE             Mode. Choices: bsp, ssp or asp.\n"
-            "\n"
-            "Common:\n"
-            "  --config FILE           YAML file with options, one 'name: value' a line.\n"
-            "  --print-config          Print the options in force, each with its source, and\n"
-            "                          exit.\n"
-            "  --help, -h              Print this text and exit.\n"
-            "  --version               Print the version and exit.\n"
-            "\n"
-            "Each option is also a variable, --log-format as GKPS_LOG_FORMAT, --config as\n"
-            "GKPS_CONFIG (an empty one counts as not set), and a key of the file, log-format.\n"
-            "A flag wins over a variable, a variable over the file, the file over the\n"
-            "default. Of a flag given twice the last one counts. Arguments behind -- are not\n"
-            "flags.\n"
-            "\n"
-            "Examples:\n"
-            "  gkps-test --rank 3\n");
+        cr_assert_str_eq(text, help_text);
     }
 }
 
