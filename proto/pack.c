@@ -174,7 +174,7 @@ enum gk_err gk_record_unpack(enum gk_record record, const uint8_t *bytes, size_t
     memset(ret, 0, size_of(record));
     message = protobuf_c_message_unpack(descriptor_of(record), &allocator, bytes_count, bytes);
     if (!message) {
-        gk_words_set(words, arena.exhausted ? "too many fields that nobody knows"
+        gk_words_set(words, arena.exhausted ? "more fields than any message has"
                                             : "not a protobuf message");
         return arena.exhausted ? GK_E_LIMIT : GK_E_CORRUPT;
     }

@@ -1,10 +1,10 @@
 /* Goal: `gaussk` selects exactly what `topk` selects - indices, values and residuals bit for bit -
- * on every table, and both select the right set. Method: every law of select_laws.h at densities
- * 0.1 to 0.0001 over several steps of changing gradients with residual, so that the warm state is
- * exercised; and every k of every n up to 300 with tiny tiles, with tables, laws and numbers of
- * partitions in rotation.  The answer is judged by two oracles that share nothing with the tables:
- * a qsort of (magnitude, index) pairs, and the condition that the least of the selected ranks above
- * the greatest of the others. */
+ * on every table, and both select the right set.
+ * Method: every law of select_laws.h at densities 0.1 to 0.0001 over several steps of changing
+ * gradients with residual, so that the warm state is exercised; and every k of every n up to 300
+ * with tiny tiles, with tables, laws and numbers of partitions in rotation.  The answer is
+ * judged by two oracles that share nothing with the tables: a qsort of (magnitude, index) pairs,
+ * and the condition that the least of the selected ranks above the greatest of the others. */
 #include "common/assert.h"
 #include "common/bits.h"
 #include "common/backend.h"

@@ -1,5 +1,6 @@
-/* Goal: the normal quantile is right to 1e-9 and better over the whole range that densities can ask
- * for. Method: known quantiles, the round trip through erfc, and monotony down to the smallest
+/* Goal: the normal quantile is right to 1e-9 and better over the whole range that densities can
+ * ask for.
+ * Method: known quantiles, the round trip through erfc, and monotony down to the smallest
  * probabilities. */
 #include "worker/select/normal.h"
 

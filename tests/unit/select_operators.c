@@ -1,31 +1,15 @@
 /* Goal: what all operators have in common: the registry, the k rule, refusals in words,
- * conservation (P1), segments, non-finite entries, and vectors of no or few elements. Method: every
- * registered operator on every table, over the laws of select_laws.h, with plain recomputation of
- * u. */
-#include "common/bits.h"
-#include "common/rng.h"
+ * conservation (P1), segments, non-finite entries, and vectors of no or few elements.
+ * Method: every registered operator on every table, over the laws of select_laws.h, with plain
+ * recomputation of u. */
 #include "tests/unit/select_laws.h"
 #include "tests/unit/select_rig.h"
 
 #include <criterion/criterion.h>
-#include <float.h>
 #include <inttypes.h>
 #include <stdio.h>
 
 static char label[256];
-
-/* Calls `check` for every operator on every table. */
-static void for_all(void (*check)(const struct gk_operator *op, const struct gk_vector_ops *ops))
-{
-    const struct gk_vector_ops *tables[RIG_TABLES_MAX];
-    const unsigned tables_count = rig_tables(tables);
-    uint32_t operators_count;
-    const struct gk_operator *const *operators = gk_operators(&operators_count);
-
-    for (uint32_t i = 0; i < operators_count; i++)
-        for (unsigned t = 0; t < tables_count; t++)
-            check(operators[i], tables[t]);
-}
 
 Test(select_operators, registry)
 {
@@ -173,7 +157,7 @@ static void conservation(const struct gk_operator *op, const struct gk_vector_op
 
 Test(select_operators, conservation)
 {
-    for_all(conservation);
+    rig_for_all(conservation);
 }
 
 Test(select_operators, dense_sends_an_old_residual)
@@ -219,7 +203,7 @@ static void no_residual_given(const struct gk_operator *op, const struct gk_vect
 
 Test(select_operators, a_null_residual_is_zeros)
 {
-    for_all(no_residual_given);
+    rig_for_all(no_residual_given);
 }
 
 /* An operator without residual: what it does not select is dropped. */
@@ -292,7 +276,7 @@ static void segments_of_all_but_randk(const struct gk_operator *op, const struct
 
 Test(select_operators, segments)
 {
-    for_all(segments_of_all_but_randk);
+    rig_for_all(segments_of_all_but_randk);
 }
 
 Test(select_operators, randk_honours_segments)
@@ -313,150 +297,46 @@ Test(select_operators, randk_honours_segments)
         counts[(rig.selected.idx[i] >= 100) + (rig.selected.idx[i] >= 1000)]++;
     cr_assert(counts[0] == 10 && counts[1] == 90 && counts[2] == 1);
     rig_close(&rig);
-    free(gradient);
-}
 
-enum { BAD_SIZE = 70000 }; /* more than one piece of the search for non-finite entries */
-
-/* Places, in rising order, and what makes u non-finite there; the last is a sum that overflows. */
-static const uint32_t bad_at[] = {7, 8, 9, 4096, 65535, 65536, 69999};
-
-static void spoil(float *gradient, float *residual)
-{
-    const float values[] = {NAN, INFINITY, -INFINITY, -NAN, NAN, INFINITY, FLT_MAX};
-    for (unsigned i = 0; i < sizeof(bad_at) / sizeof(bad_at[0]); i++)
-        gradient[bad_at[i]] = values[i];
-    residual[bad_at[6]] = FLT_MAX;
-}
-
-static void refusal(const struct gk_operator *op, const struct gk_vector_ops *ops,
-                    enum gk_nonfinite_policy policy)
-{
-    const struct rig_options options = {
-        .name = op->name, .ops = ops, .n = BAD_SIZE, .policy = policy, .seed = 1};
-    float *gradient = rig_floats(BAD_SIZE);
-    float *residual = rig_floats(BAD_SIZE);
-    struct rig rig, clean;
-
-    rig_open(&rig, &options);
-    rig_open(&clean, &options);
-    law_fill(LAW_LAPLACE, 1, gradient, BAD_SIZE);
-    law_fill(LAW_GAUSSIAN, 2, residual, BAD_SIZE);
-    spoil(gradient, residual);
-    memcpy(rig.e, residual, BAD_SIZE * sizeof(float));
-    memcpy(clean.e, residual, BAD_SIZE * sizeof(float));
-    const enum gk_err err = rig_step(&rig, 17, 0.01, gradient);
-    cr_assert_eq(err, policy == GK_NONFINITE_ABORT ? GK_E_NONFINITE : GK_OK, "%s", op->name);
-    cr_assert_eq(rig.selected.bad, 7, "%s: %" PRIu64, op->name, rig.selected.bad);
-    cr_assert_eq(rig.selected.bad_first, 7);
-    cr_assert_eq(rig.selected.n, 0);
-    cr_assert_eq(memcmp(rig.e, residual, BAD_SIZE * sizeof(float)), 0, "%s: e was touched",
-                 op->name);
-    if (policy == GK_NONFINITE_ABORT) {
-        cr_assert_not_null(strstr(rig.words.text, "step 17"), "%s", rig.words.text);
-        cr_assert_not_null(strstr(rig.words.text, "parameter 7 "), "%s", rig.words.text);
-    }
-
-    /* The refused step left no trace: the next one is that of a selector that never saw it. */
-    law_fill(LAW_LAPLACE, 3, gradient, BAD_SIZE);
-    cr_assert_eq(rig_step(&rig, 18, 0.01, gradient), GK_OK);
-    cr_assert_eq(rig_step(&clean, 18, 0.01, gradient), GK_OK);
-    cr_assert_eq(rig.selected.n, clean.selected.n);
-    cr_assert_eq(memcmp(rig.selected.val, clean.selected.val, rig.selected.n * sizeof(float)), 0);
-    cr_assert_eq(memcmp(rig.e, clean.e, BAD_SIZE * sizeof(float)), 0);
+    /* Equal segments draw different subsets. */
+    static const struct gk_range halves[] = {{0, 500}, {500, 1000}};
+    const struct rig_options two = {.name = "randk",
+                                    .ops = gk_vector_reference(),
+                                    .n = 1000,
+                                    .segments = halves,
+                                    .segments_count = 2};
+    unsigned same = 0;
+    rig_open(&rig, &two);
+    cr_assert_eq(rig_step(&rig, 1, 0.1, gradient), GK_OK);
+    for (unsigned i = 0; i < 50; i++)
+        same += rig.selected.idx[i] + 500 == rig.selected.idx[50 + i];
+    cr_assert_lt(same, 50);
     rig_close(&rig);
-    rig_close(&clean);
-    free(residual);
     free(gradient);
 }
 
-static void abort_policy(const struct gk_operator *op, const struct gk_vector_ops *ops)
+Test(select_operators, the_set_up_is_copied)
 {
-    refusal(op, ops, GK_NONFINITE_ABORT);
-}
-
-static void skip_policy(const struct gk_operator *op, const struct gk_vector_ops *ops)
-{
-    refusal(op, ops, GK_NONFINITE_SKIP);
-}
-
-Test(select_operators, policy_abort)
-{
-    for_all(abort_policy);
-}
-
-Test(select_operators, policy_skip)
-{
-    for_all(skip_policy);
-}
-
-/* ZERO: as if the gradient were 0 at those places. */
-static void zero_policy(const struct gk_operator *op, const struct gk_vector_ops *ops)
-{
-    const struct rig_options options = {
-        .name = op->name, .ops = ops, .n = BAD_SIZE, .policy = GK_NONFINITE_ZERO, .seed = 1};
-    float *gradient = rig_floats(BAD_SIZE);
-    float *residual = rig_floats(BAD_SIZE);
-    struct rig rig, clean;
-
-    rig_open(&rig, &options);
-    rig_open(&clean, &options);
-    law_fill(LAW_LAPLACE, 1, gradient, BAD_SIZE);
-    law_fill(LAW_GAUSSIAN, 2, residual, BAD_SIZE);
-    for (unsigned i = 0; i < sizeof(bad_at) / sizeof(bad_at[0]); i++)
-        gradient[bad_at[i]] = 0;
-    residual[bad_at[6]] = FLT_MAX;
-    memcpy(rig.e, residual, BAD_SIZE * sizeof(float));
-    memcpy(clean.e, residual, BAD_SIZE * sizeof(float));
-    cr_assert_eq(rig_step(&clean, 17, 0.01, gradient), GK_OK);
-    spoil(gradient, residual);
-    cr_assert_eq(rig_step(&rig, 17, 0.01, gradient), GK_OK);
-    cr_assert_eq(rig.selected.bad, 7);
-    cr_assert_eq(rig.selected.bad_first, 7);
-    cr_assert_eq(rig.selected.n, clean.selected.n, "%s: %" PRIu64 " %" PRIu64, op->name,
-                 rig.selected.n, clean.selected.n);
-    cr_assert(rig.selected.idx == NULL ||
-              memcmp(rig.selected.idx, clean.selected.idx, rig.selected.n * sizeof(uint32_t)) == 0);
-    cr_assert_eq(memcmp(rig.selected.val, clean.selected.val, rig.selected.n * sizeof(float)), 0);
-    cr_assert_eq(memcmp(rig.e, clean.e, BAD_SIZE * sizeof(float)), 0);
-    rig_close(&rig);
-    rig_close(&clean);
-    free(residual);
-    free(gradient);
-}
-
-Test(select_operators, policy_zero)
-{
-    for_all(zero_policy);
-}
-
-/* Everything is bad, and so is a residual that was damaged elsewhere: nothing of it may be pushed.
- */
-static void all_bad(const struct gk_operator *op, const struct gk_vector_ops *ops)
-{
-    const struct rig_options options = {
-        .name = op->name, .ops = ops, .n = BAD_SIZE, .policy = GK_NONFINITE_ZERO};
-    float *gradient = rig_floats(BAD_SIZE);
+    struct gk_select_tune tune = {.tile = 32, .small_segment = 7, .partitions = 3};
+    struct gk_range whole = {0, 1000};
+    const struct rig_options options = {.name = "gaussk",
+                                        .ops = gk_vector_reference(),
+                                        .n = 1000,
+                                        .tune = &tune,
+                                        .segments = &whole,
+                                        .segments_count = 1};
+    float *gradient = rig_floats(1000);
     struct rig rig;
 
     rig_open(&rig, &options);
-    for (unsigned i = 0; i < BAD_SIZE; i++)
-        gradient[i] = NAN;
-    for (unsigned i = 0; i < BAD_SIZE; i++)
-        rig.e[i] = i % 2 == 0 ? INFINITY : 1;
-    cr_assert_eq(rig_step(&rig, 1, 1, gradient), GK_OK);
-    cr_assert_eq(rig.selected.bad, BAD_SIZE);
-    for (uint64_t i = 0; i < rig.selected.n; i++)
-        cr_assert(rig.selected.val[i] == 0 || rig.selected.val[i] == 1, "%s", op->name);
-    for (unsigned i = 0; i < BAD_SIZE; i++)
-        cr_assert(rig.e[i] == 0 || rig.e[i] == 1, "%s", op->name);
+    tune = (struct gk_select_tune){0};
+    whole.hi = 0;
+    law_fill(LAW_LAPLACE, 1, gradient, 1000);
+    cr_assert_eq(rig_step(&rig, 1, 0.1, gradient), GK_OK);
+    cr_assert_eq(rig.selected.n, 100);
+    cr_assert_eq(rig.selector->setup.tune->small_segment, 7);
     rig_close(&rig);
     free(gradient);
-}
-
-Test(select_operators, policy_zero_with_nothing_finite)
-{
-    for_all(all_bad);
 }
 
 static void tiny(const struct gk_operator *op, const struct gk_vector_ops *ops)
@@ -482,7 +362,7 @@ static void tiny(const struct gk_operator *op, const struct gk_vector_ops *ops)
 
 Test(select_operators, tiny_vectors)
 {
-    for_all(tiny);
+    rig_for_all(tiny);
 }
 
 /* No more than what was asked for, except by operators that say that they do not truncate. */
@@ -506,5 +386,5 @@ static void hard_cap(const struct gk_operator *op, const struct gk_vector_ops *o
 
 Test(select_operators, hard_cap)
 {
-    for_all(hard_cap);
+    rig_for_all(hard_cap);
 }

@@ -1,7 +1,8 @@
 /* Goal: `randk` picks k distinct entries, uniformly, as a function of (seed, step, rank) alone,
- * with residual. Method: shape for every k of small n; counts of all subsets of a tiny n and of
- * single entries and pairs of a larger one against their standard errors; runs that must agree or
- * differ.  The draws are counter-based, so that a test that passes once passes always. */
+ * with residual.
+ * Method: shape for every k of small n; counts of all subsets of a tiny n and of single entries
+ * and pairs of a larger one against their standard errors; runs that must agree or differ.  The
+ * draws are counter-based, so that a test that passes once passes always. */
 #include "common/bits.h"
 #include "tests/unit/select_laws.h"
 #include "tests/unit/select_rig.h"

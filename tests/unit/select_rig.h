@@ -32,6 +32,20 @@ static inline unsigned rig_tables(const struct gk_vector_ops **ret_tables)
     return count;
 }
 
+/* Calls `check` for every operator on every table. */
+static inline void rig_for_all(void (*check)(const struct gk_operator *op,
+                                             const struct gk_vector_ops *ops))
+{
+    const struct gk_vector_ops *tables[RIG_TABLES_MAX];
+    const unsigned tables_count = rig_tables(tables);
+    uint32_t operators_count;
+    const struct gk_operator *const *operators = gk_operators(&operators_count);
+
+    for (uint32_t i = 0; i < operators_count; i++)
+        for (unsigned t = 0; t < tables_count; t++)
+            check(operators[i], tables[t]);
+}
+
 struct rig_options {
     const char *name;
     const struct gk_vector_ops *ops;

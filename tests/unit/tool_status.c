@@ -110,6 +110,12 @@ static void open_server(struct server *server, const char *json)
                  GK_OK, "%s", words.text);
 }
 
+static void close_server(struct server *server)
+{
+    cr_assert_eq(uv_loop_close(&server->loop), 0);
+    gk_net_context_free(server->zmq);
+}
+
 /* Run `gkps status` on the addresses while the server answers; the exit code.  Output and errors
  * are in server->out. */
 static int ask(struct server *server, const char *addresses, const char *flag)
@@ -136,7 +142,7 @@ static int ask(struct server *server, const char *addresses, const char *flag)
     uv_read_start((uv_stream_t *)&server->pipe, on_alloc, on_read);
     uv_run(&server->loop, UV_RUN_DEFAULT);
     cr_assert_eq(waitpid(pid, &status, 0), pid);
-    gk_net_context_free(server->zmq);
+    close_server(server);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
@@ -189,7 +195,7 @@ Test(status, who_does_not_answer_is_named)
     snprintf(away, sizeof(away), "%s", gk_zsock_address(other.zsock));
     gk_zsock_close(other.zsock, 0); /* its port is free again */
     uv_run(&other.loop, UV_RUN_DEFAULT);
-    gk_net_context_free(other.zmq);
+    close_server(&other);
     open_server(&server, NULL);
     snprintf(addresses, sizeof(addresses), "%s,%s", away, gk_zsock_address(server.zsock));
     cr_assert_eq(ask(&server, addresses, "--timeout=0.3"), GK_EXIT_PEER);

@@ -213,11 +213,15 @@ static void replace_each(json_t *parent)
 
 Test(view, any_json_is_survived)
 {
+    json_t *before;
+
     replace_each(answers[0]);
     replace_each(json_object_get(answers[0], "ledger"));
     replace_each(json_object_get(answers[0], "round"));
     replace_each(json_array_get(json_object_get(answers[0], "ranks"), 1));
-    cr_assert(json_equal(answers[0], json_loads(samples[0], 0, NULL)));
+    before = json_loads(samples[0], 0, NULL);
+    cr_assert(json_equal(answers[0], before));
+    json_decref(before);
 }
 
 Test(view, terminals_get_no_control_characters)

@@ -2,7 +2,7 @@
  * JSON whatever the numbers are. Method: lines as the daemons write them, totals worked out by
  * hand. */
 #include "tool/json.h"
-#include "tool/report.h"
+#include "tool/tally.h"
 
 #include <criterion/criterion.h>
 
@@ -10,23 +10,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct gk_report report;
-static struct gk_report_total total;
+static struct gk_tally tally;
+static struct gk_tally_total total;
 
-static enum gk_report_event tell(enum gk_role role, uint32_t index, const char *line)
+static enum gk_tally_event tell(enum gk_role role, uint32_t index, const char *line)
 {
     json_t *object = json_loads(line, 0, NULL);
-    enum gk_report_event event;
+    enum gk_tally_event event;
 
     cr_assert_not_null(object, "%s", line);
-    event = gk_report_line(&report, role, index, object);
+    event = gk_tally_line(&tally, role, index, object);
     json_decref(object);
     return event;
 }
 
 static void tell_good_run(void)
 {
-    cr_assert_eq(gk_report_init(&report, 2, 2), GK_OK);
+    cr_assert_eq(gk_tally_init(&tally, 2, 2), GK_OK);
     tell(GK_ROLE_WORKER, 0,
          "{\"event\":\"summary\",\"role\":\"worker\",\"rank\":0,\"steps\":100,\"samples\":3200,"
          "\"seconds\":2.0,"
@@ -49,10 +49,10 @@ static void tell_good_run(void)
          "{\"event\":\"summary\",\"role\":\"server\",\"shard\":1,\"version\":100,\"model_hash\":"
          "\"0000000000000003\",\"pushes\":200,\"applied\":200,\"returned\":0,\"skipped\":0,"
          "\"lost\":0}");
-    gk_report_total(&report, &total);
+    gk_tally_total(&tally, &total);
 }
 
-Test(report, totals)
+Test(tally, totals)
 {
     tell_good_run();
     cr_assert(total.complete && total.hashed && total.one_version && total.balanced);
@@ -77,49 +77,49 @@ Test(report, totals)
     cr_assert_eq(total.pushes, 400);
     cr_assert_eq(total.applied, 390);
     cr_assert_eq(total.returned + total.skipped + total.lost, 10);
-    gk_report_fini(&report);
+    gk_tally_fini(&tally);
 }
 
-Test(report, faults_are_seen)
+Test(tally, faults_are_seen)
 {
     tell_good_run();
     tell(GK_ROLE_SERVER, 1,
          "{\"event\":\"summary\",\"version\":99,\"model_hash\":\"3\",\"pushes\":200,\"applied\":"
          "199}");
-    gk_report_total(&report, &total);
+    gk_tally_total(&tally, &total);
     cr_assert(!total.one_version && !total.hashed && !total.balanced);
-    gk_report_fini(&report);
+    gk_tally_fini(&tally);
 
-    cr_assert_eq(gk_report_init(&report, 1, 2), GK_OK);
+    cr_assert_eq(gk_tally_init(&tally, 1, 2), GK_OK);
     tell(GK_ROLE_SERVER, 0, "{\"event\":\"summary\",\"version\":1}");
-    gk_report_total(&report, &total);
+    gk_tally_total(&tally, &total);
     cr_assert(!total.complete && !total.hashed);
-    gk_report_fini(&report);
+    gk_tally_fini(&tally);
 }
 
-Test(report, progress_is_that_of_the_slowest)
+Test(tally, progress_is_that_of_the_slowest)
 {
-    cr_assert_eq(gk_report_init(&report, 1, 3), GK_OK);
-    cr_assert_eq(gk_report_step(&report), 0);
-    cr_assert(isnan(gk_report_loss(&report)));
+    cr_assert_eq(gk_tally_init(&tally, 1, 3), GK_OK);
+    cr_assert_eq(gk_tally_step(&tally), 0);
+    cr_assert(isnan(gk_tally_loss(&tally)));
     cr_assert_eq(tell(GK_ROLE_WORKER, 0, "{\"event\":\"progress\",\"step\":10,\"loss\":1.0}"),
-                 GK_REPORT_PROGRESS);
+                 GK_TALLY_PROGRESS);
     cr_assert_eq(tell(GK_ROLE_WORKER, 2, "{\"event\":\"progress\",\"step\":12,\"loss\":3}"),
-                 GK_REPORT_PROGRESS);
-    cr_assert_eq(gk_report_step(&report), 0);
-    cr_assert_float_eq(gk_report_loss(&report), 2.0, 1e-9);
+                 GK_TALLY_PROGRESS);
+    cr_assert_eq(gk_tally_step(&tally), 0);
+    cr_assert_float_eq(gk_tally_loss(&tally), 2.0, 1e-9);
     tell(GK_ROLE_WORKER, 1, "{\"event\":\"progress\",\"step\":11,\"loss\":null}");
-    cr_assert_eq(gk_report_step(&report), 10);
-    cr_assert_float_eq(gk_report_loss(&report), 2.0, 1e-9);
+    cr_assert_eq(gk_tally_step(&tally), 10);
+    cr_assert_float_eq(gk_tally_loss(&tally), 2.0, 1e-9);
     cr_assert_eq(
         tell(GK_ROLE_WORKER, 0, "{\"event\":\"eval\",\"step\":10,\"accuracy\":0.5,\"loss\":0.25}"),
-        GK_REPORT_EVAL);
-    cr_assert(report.evaluated);
-    cr_assert_float_eq(report.accuracy, 0.5, 0.0);
-    gk_report_fini(&report);
+        GK_TALLY_EVAL);
+    cr_assert(tally.evaluated);
+    cr_assert_float_eq(tally.accuracy, 0.5, 0.0);
+    gk_tally_fini(&tally);
 }
 
-Test(report, odd_lines_do_no_harm)
+Test(tally, odd_lines_do_no_harm)
 {
     static const char *const lines[] = {
         "{}",
@@ -135,20 +135,20 @@ Test(report, odd_lines_do_no_harm)
         "[1,2]",
     };
 
-    cr_assert_eq(gk_report_init(&report, 1, 1), GK_OK);
+    cr_assert_eq(gk_tally_init(&tally, 1, 1), GK_OK);
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
         tell(GK_ROLE_WORKER, 0, lines[i]);
         tell(GK_ROLE_SERVER, 0, lines[i]);
-        gk_report_total(&report, &total);
+        gk_tally_total(&tally, &total);
         cr_assert(!total.hashed);
     }
-    cr_assert_eq(tell(GK_ROLE_WORKER, 0, "{\"event\":\"death\"}"), GK_REPORT_DEATH);
-    cr_assert_eq(tell(GK_ROLE_SERVER, 0, "{\"event\":\"endpoint\"}"), GK_REPORT_ENDPOINT);
-    cr_assert_eq(tell(GK_ROLE_WORKER, 0, "{\"event\":\"endpoint\"}"), GK_REPORT_OTHER);
-    gk_report_fini(&report);
+    cr_assert_eq(tell(GK_ROLE_WORKER, 0, "{\"event\":\"death\"}"), GK_TALLY_DEATH);
+    cr_assert_eq(tell(GK_ROLE_SERVER, 0, "{\"event\":\"endpoint\"}"), GK_TALLY_ENDPOINT);
+    cr_assert_eq(tell(GK_ROLE_WORKER, 0, "{\"event\":\"endpoint\"}"), GK_TALLY_OTHER);
+    gk_tally_fini(&tally);
 }
 
-Test(report, summary_is_valid_json)
+Test(tally, summary_is_valid_json)
 {
     json_t *config = json_pack("{s:i}", "servers", 2);
     json_t *object, *back;
@@ -157,7 +157,7 @@ Test(report, summary_is_valid_json)
     tell_good_run();
     total.loss = NAN;
     total.steps_per_s = INFINITY;
-    object = gk_report_json(&total, "job-1", config);
+    object = gk_tally_json(&total, "job-1", config);
     text = gk_json_dump(object, true);
     back = json_loads(text, 0, NULL);
     cr_assert_not_null(back);
@@ -173,11 +173,11 @@ Test(report, summary_is_valid_json)
     json_decref(object);
     free(text);
     total.hashed = false;
-    object = gk_report_json(&total, "job-1", config);
+    object = gk_tally_json(&total, "job-1", config);
     cr_assert(json_is_null(json_object_get(object, "model_hash")));
     json_decref(object);
     json_decref(config);
-    gk_report_fini(&report);
+    gk_tally_fini(&tally);
 }
 
 static char *print(void)
@@ -186,12 +186,12 @@ static char *print(void)
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
 
-    gk_report_print(&total, "job-1", out);
+    gk_tally_print(&total, "job-1", out);
     fclose(out);
     return text;
 }
 
-Test(report, table_for_people)
+Test(tally, table_for_people)
 {
     char *text;
 
@@ -199,7 +199,9 @@ Test(report, table_for_people)
     text = print();
     cr_assert_not_null(strstr(text, "job job-1: 100 steps, 6 400 samples in 2.5 s\n"), "%s", text);
     cr_assert_not_null(strstr(text, "  accuracy          90.00 %\n"), "%s", text);
-    cr_assert_not_null(strstr(text, "3.9 KiB (20 times less than dense: 78.1 KiB)"), "%s", text);
+    cr_assert_not_null(strstr(text, "bytes pushed      3.9 KiB\n"), "%s", text);
+    cr_assert_not_null(strstr(text, "bytes if dense    78.1 KiB (7.97 times as many)\n"), "%s",
+                       text);
     cr_assert_not_null(strstr(text, "400 = 390 applied + 5 returned + 3 skipped + 2 lost\n"), "%s",
                        text);
     cr_assert_not_null(
@@ -213,5 +215,5 @@ Test(report, table_for_people)
     cr_assert_not_null(strstr(text, "DOES NOT BALANCE"), "%s", text);
     cr_assert_not_null(strstr(text, "model hash        -\n"), "%s", text);
     free(text);
-    gk_report_fini(&report);
+    gk_tally_fini(&tally);
 }
