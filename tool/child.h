@@ -10,7 +10,7 @@
 #include "common/err.h"
 #include "common/words.h"
 #include "tool/console.h"
-#include "tool/report.h"
+#include "tool/tally.h"
 
 #include <jansson.h>
 #include <uv.h>

@@ -7,6 +7,7 @@
 #include "common/net/clock.h"
 #include "tool/args.h"
 #include "tool/child.h"
+#include "tool/fleet.h"
 #include "tool/json.h"
 
 #include <uv.h>
@@ -16,7 +17,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 extern char **environ; /* POSIX: not declared by any header */
@@ -35,14 +35,13 @@ enum { SIGNALS_COUNT = 3 };
 struct launch {
     const struct gk_launch_plan *plan;
     const struct gk_run_options *options;
-    struct gk_report *report;
+    struct gk_tally *tally;
     struct gk_progress progress;
     uv_loop_t loop;
     uv_timer_t tick;
     uv_signal_t signals[SIGNALS_COUNT];
     uint32_t signals_count;
-    struct gk_child *children; /* S servers, then N workers */
-    uint32_t children_count;
+    struct gk_fleet fleet;
     struct gk_args environment;
     enum launch_state state;
     uint64_t since_us;    /* of the state */
@@ -92,28 +91,9 @@ static void set_state(struct launch *launch, enum launch_state state)
     launch->since_us = gk_now_us();
 }
 
-static uint32_t count_running(const struct launch *launch, enum gk_role role)
-{
-    uint32_t count = 0;
-
-    for (uint32_t i = 0; i < launch->children_count; i++) {
-        count += launch->children[i].role == role && !launch->children[i].done;
-    }
-    return count;
-}
-
-static void signal_role(struct launch *launch, enum gk_role role, int number)
-{
-    for (uint32_t i = 0; i < launch->children_count; i++) {
-        if (launch->children[i].role == role) {
-            gk_child_signal(&launch->children[i], number);
-        }
-    }
-}
-
 static void end_when_empty(struct launch *launch)
 {
-    if (count_running(launch, GK_ROLE_WORKER) + count_running(launch, GK_ROLE_SERVER) == 0) {
+    if (gk_fleet_empty(&launch->fleet)) {
         set_state(launch, LAUNCH_END);
         uv_stop(&launch->loop);
     }
@@ -122,14 +102,14 @@ static void end_when_empty(struct launch *launch)
 static void kill_all(struct launch *launch)
 {
     launch->killed_us = gk_now_us();
-    signal_role(launch, GK_ROLE_WORKER, SIGKILL);
-    signal_role(launch, GK_ROLE_SERVER, SIGKILL);
+    gk_fleet_signal(&launch->fleet, GK_ROLE_WORKER, SIGKILL);
+    gk_fleet_signal(&launch->fleet, GK_ROLE_SERVER, SIGKILL);
 }
 
 static void stop_servers(struct launch *launch)
 {
     launch->servers_stopped = true;
-    signal_role(launch, GK_ROLE_SERVER, SIGTERM);
+    gk_fleet_signal(&launch->fleet, GK_ROLE_SERVER, SIGTERM);
 }
 
 /* Workers first: one that leaves cleanly needs its servers for that. */
@@ -139,8 +119,8 @@ static void drain(struct launch *launch, int code)
         launch->code = code;
     }
     set_state(launch, LAUNCH_DRAIN);
-    signal_role(launch, GK_ROLE_WORKER, SIGTERM);
-    if (count_running(launch, GK_ROLE_WORKER) == 0) {
+    gk_fleet_signal(&launch->fleet, GK_ROLE_WORKER, SIGTERM);
+    if (gk_fleet_running(&launch->fleet, GK_ROLE_WORKER) == 0) {
         stop_servers(launch);
     }
     end_when_empty(launch);
@@ -148,8 +128,8 @@ static void drain(struct launch *launch, int code)
 
 static bool servers_summed(const struct launch *launch)
 {
-    for (uint32_t i = 0; i < launch->report->servers_count; i++) {
-        if (!launch->report->servers[i].summed) {
+    for (uint32_t i = 0; i < launch->tally->servers_count; i++) {
+        if (!launch->tally->servers[i].summed) {
             return false;
         }
     }
@@ -168,8 +148,8 @@ static void linger_when_summed(struct launch *launch)
 /* It ended well: with code 0 and after it told its result. */
 static bool ended_well(const struct launch *launch, const struct gk_child *child)
 {
-    bool summed = child->role == GK_ROLE_SERVER ? launch->report->servers[child->index].summed
-                                                : launch->report->workers[child->index].summed;
+    bool summed = child->role == GK_ROLE_SERVER ? launch->tally->servers[child->index].summed
+                                                : launch->tally->workers[child->index].summed;
 
     return summed && child->exit_status == 0 && child->term_signal == 0;
 }
@@ -202,7 +182,8 @@ static void on_child_done(void *context, struct gk_child *child)
     case LAUNCH_SUMMARIES:
         if (!ended_well(launch, child)) {
             fail_child(launch, child);
-        } else if (launch->state == LAUNCH_WORKERS && count_running(launch, GK_ROLE_WORKER) == 0) {
+        } else if (launch->state == LAUNCH_WORKERS &&
+                   gk_fleet_running(&launch->fleet, GK_ROLE_WORKER) == 0) {
             set_state(launch, LAUNCH_SUMMARIES);
             linger_when_summed(launch);
         }
@@ -216,7 +197,7 @@ static void on_child_done(void *context, struct gk_child *child)
         end_when_empty(launch);
         break;
     case LAUNCH_DRAIN:
-        if (!launch->servers_stopped && count_running(launch, GK_ROLE_WORKER) == 0) {
+        if (!launch->servers_stopped && gk_fleet_running(&launch->fleet, GK_ROLE_WORKER) == 0) {
             stop_servers(launch);
         }
         end_when_empty(launch);
@@ -237,16 +218,6 @@ static bool take_endpoint(struct launch *launch, struct gk_child *child, const j
     }
     gk_json_text(object, "address", child->address, sizeof(child->address));
     return true;
-}
-
-static uint32_t count_endpoints(const struct launch *launch)
-{
-    uint32_t count = 0;
-
-    for (uint32_t i = 0; i < launch->report->servers_count; i++) {
-        count += launch->children[i].address[0] != '\0';
-    }
-    return count;
 }
 
 static void draw(struct launch *launch, uint64_t now_us)
@@ -272,9 +243,9 @@ static void take_progress(struct launch *launch)
 {
     uint64_t now_us = gk_now_us();
 
-    launch->progress.accuracy = launch->report->accuracy;
-    gk_progress_set(&launch->progress, gk_report_step(launch->report),
-                    gk_report_loss(launch->report), now_us);
+    launch->progress.accuracy = launch->tally->accuracy;
+    gk_progress_set(&launch->progress, gk_tally_step(launch->tally), gk_tally_loss(launch->tally),
+                    now_us);
     if (!launch->plan->console->bar) {
         draw(launch, now_us);
     }
@@ -284,29 +255,29 @@ static void on_child_line(void *context, struct gk_child *child, const json_t *o
 {
     struct launch *launch = context;
 
-    switch (gk_report_line(launch->report, child->role, child->index, object)) {
-    case GK_REPORT_ENDPOINT:
+    switch (gk_tally_line(launch->tally, child->role, child->index, object)) {
+    case GK_TALLY_ENDPOINT:
         if (launch->state != LAUNCH_SERVERS) {
             break;
         }
         if (!take_endpoint(launch, child, object)) {
             drain(launch, GK_EXIT_INTERNAL);
-        } else if (count_endpoints(launch) == launch->report->servers_count) {
+        } else if (gk_fleet_endpoints(&launch->fleet) == launch->tally->servers_count) {
             start_workers(launch);
         }
         break;
-    case GK_REPORT_PROGRESS:
-    case GK_REPORT_EVAL:
+    case GK_TALLY_PROGRESS:
+    case GK_TALLY_EVAL:
         take_progress(launch);
         break;
-    case GK_REPORT_SUMMARY:
+    case GK_TALLY_SUMMARY:
         take_progress(launch);
         linger_when_summed(launch);
         break;
-    case GK_REPORT_DEATH:
+    case GK_TALLY_DEATH:
         gk_json_text(object, "words", child->death, sizeof(child->death));
         break;
-    case GK_REPORT_OTHER:
+    case GK_TALLY_OTHER:
         break;
     }
 }
@@ -364,11 +335,11 @@ static bool start_child(struct launch *launch, struct gk_child *child, struct gk
 
 static void start_servers(struct launch *launch)
 {
-    for (uint32_t i = 0; i < launch->report->servers_count; i++) {
+    for (uint32_t i = 0; i < launch->tally->servers_count; i++) {
         struct gk_args args = {0};
 
         gk_run_server_args(launch->plan->run, launch->plan->server_program, i, &args);
-        if (!start_child(launch, &launch->children[i], &args)) {
+        if (!start_child(launch, &launch->fleet.children[i], &args)) {
             return;
         }
     }
@@ -377,54 +348,46 @@ static void start_servers(struct launch *launch)
 static void start_workers(struct launch *launch)
 {
     const char *servers[GK_SERVERS_MAX];
-    uint32_t servers_count = launch->report->servers_count;
+    uint32_t servers_count = launch->tally->servers_count;
 
     set_state(launch, LAUNCH_WORKERS);
     for (uint32_t i = 0; i < servers_count; i++) {
-        servers[i] = launch->children[i].address;
+        servers[i] = launch->fleet.children[i].address;
     }
-    for (uint32_t i = 0; i < launch->report->workers_count; i++) {
+    for (uint32_t i = 0; i < launch->tally->workers_count; i++) {
         struct gk_args args = {0};
 
         gk_run_worker_args(launch->plan->run, launch->plan->worker_program, servers, i, false,
                            &args);
-        if (!start_child(launch, &launch->children[servers_count + i], &args)) {
+        if (!start_child(launch, &launch->fleet.children[servers_count + i], &args)) {
             return;
         }
     }
 }
 
-/* The first child that still runs (or, for servers, has not told what is waited for), and how many
- * there are. */
+/* Who is waited for in this state. */
+static bool is_missing(const void *context, const struct gk_child *child)
+{
+    const struct launch *launch = context;
+    bool server = child->role == GK_ROLE_SERVER;
+
+    switch (launch->state) {
+    case LAUNCH_SERVERS:
+        return server && !child->address[0];
+    case LAUNCH_SUMMARIES:
+        return server && !launch->tally->servers[child->index].summed;
+    case LAUNCH_WORKERS:
+    case LAUNCH_LINGER:
+    case LAUNCH_DRAIN:
+    case LAUNCH_END:
+        break;
+    }
+    return !child->done;
+}
+
 static void name_missing(const struct launch *launch, char *ret, size_t ret_bytes)
 {
-    const struct gk_child *first = NULL;
-    uint32_t count = 0;
-    size_t used;
-
-    for (uint32_t i = 0; i < launch->children_count; i++) {
-        const struct gk_child *child = &launch->children[i];
-        bool missing = !child->done;
-
-        if (launch->state == LAUNCH_SERVERS) {
-            missing = child->role == GK_ROLE_SERVER && !child->address[0];
-        } else if (launch->state == LAUNCH_SUMMARIES) {
-            missing =
-                child->role == GK_ROLE_SERVER && !launch->report->servers[child->index].summed;
-        }
-        if (missing) {
-            first = first ? first : child;
-            count++;
-        }
-    }
-    (void)snprintf(ret, ret_bytes, "nobody");
-    if (first) {
-        gk_child_name(first, ret, ret_bytes);
-    }
-    used = strlen(ret);
-    if (count > 1) {
-        (void)snprintf(ret + used, ret_bytes - used, " and %u more", count - 1);
-    }
+    gk_fleet_name(&launch->fleet, is_missing, launch, ret, ret_bytes);
 }
 
 static void check_stop_bounds(struct launch *launch, uint64_t now_us)
@@ -490,9 +453,7 @@ static void on_tick(uv_timer_t *timer)
     struct launch *launch = timer->data;
     uint64_t now_us = gk_now_us();
 
-    for (uint32_t i = 0; i < launch->children_count; i++) {
-        gk_child_tick(&launch->children[i], now_us);
-    }
+    gk_fleet_tick(&launch->fleet, now_us);
     check_bounds(launch, now_us);
     draw(launch, now_us);
 }
@@ -538,41 +499,21 @@ static void open_signals(struct launch *launch)
     }
 }
 
-/* Two descriptors a child; the usual soft limit of 1024 is too low for large runs, the hard one is
- * not. */
-static void raise_descriptors(uint32_t children)
-{
-    struct rlimit limit;
-    rlim_t needed = 64 + 4 * (rlim_t)children;
-
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < needed) {
-        limit.rlim_cur = needed < limit.rlim_max ? needed : limit.rlim_max;
-        (void)setrlimit(RLIMIT_NOFILE, &limit); /* a start that fails says so */
-    }
-}
-
 static enum gk_err launch_init(struct launch *launch, const struct gk_launch_plan *plan,
-                               struct gk_report *report)
+                               struct gk_tally *tally)
 {
     memset(launch, 0, sizeof(*launch));
     launch->plan = plan;
     launch->options = &plan->run->options;
-    launch->report = report;
+    launch->tally = tally;
     launch->code = -1;
-    launch->children_count = report->servers_count + report->workers_count;
-    launch->children = calloc(launch->children_count, sizeof(*launch->children));
-    if (!launch->children || uv_loop_init(&launch->loop) != 0) {
-        free(launch->children);
+    if (uv_loop_init(&launch->loop) != 0) {
         return GK_E_NOMEM;
     }
-    for (uint32_t i = 0; i < launch->children_count; i++) {
-        bool server = i < report->servers_count;
-
-        launch->children[i].role = server ? GK_ROLE_SERVER : GK_ROLE_WORKER;
-        launch->children[i].index = server ? i : i - report->servers_count;
-        launch->children[i].done = true;
+    if (gk_fleet_init(&launch->fleet, tally->servers_count, tally->workers_count) != GK_OK) {
+        (void)uv_loop_close(&launch->loop);
+        return GK_E_NOMEM;
     }
-    raise_descriptors(launch->children_count);
     gk_run_environment((const char *const *)environ, &launch->environment);
     gk_progress_init(&launch->progress, launch->options->steps, gk_now_us());
     launch->state = LAUNCH_SERVERS;
@@ -591,21 +532,21 @@ static void launch_fini(struct launch *launch)
     for (uint32_t i = 0; i < launch->signals_count; i++) {
         uv_close((uv_handle_t *)&launch->signals[i], NULL);
     }
-    if (count_running(launch, GK_ROLE_WORKER) + count_running(launch, GK_ROLE_SERVER) == 0) {
+    if (gk_fleet_empty(&launch->fleet)) {
         while (uv_run(&launch->loop, UV_RUN_DEFAULT) != 0) {
             /* A stop that was asked for before the loop ran ends the first call. */
         }
         GK_ASSERT(uv_loop_close(&launch->loop) == 0);
-        free(launch->children);
+        gk_fleet_fini(&launch->fleet);
     } /* else: a child that cannot be killed still owns handles; the process ends anyway */
     gk_args_fini(&launch->environment);
 }
 
-int gk_launch_run(const struct gk_launch_plan *plan, struct gk_report *report)
+int gk_launch_run(const struct gk_launch_plan *plan, struct gk_tally *tally)
 {
     struct launch launch;
 
-    if (launch_init(&launch, plan, report) != GK_OK) {
+    if (launch_init(&launch, plan, tally) != GK_OK) {
         gk_log(GK_LOG_ERROR, "RUN-START-FAILED", "out of memory");
         return GK_EXIT_INTERNAL;
     }

@@ -20,7 +20,7 @@
 #include "common/words.h"
 #include "tool/console.h"
 #include "tool/progress.h"
-#include "tool/report.h"
+#include "tool/tally.h"
 #include "tool/run_options.h"
 
 enum {                                 /* microseconds */
@@ -39,8 +39,8 @@ struct gk_launch_plan {
     struct gk_console *console;
 };
 
-/* Run it all; blocks.  The exit code of the run; `report` (initialised for S and N) holds what was
+/* Run it all; blocks.  The exit code of the run; `tally` (initialised for S and N) holds what was
  * told.  Logs what went wrong, once. */
-int gk_launch_run(const struct gk_launch_plan *plan, struct gk_report *report);
+int gk_launch_run(const struct gk_launch_plan *plan, struct gk_tally *tally);
 
 #endif

@@ -53,10 +53,10 @@ static void announce(const struct gk_run_config *run, FILE *out)
     (void)fflush(out);
 }
 
-static int save_summary(const struct gk_run_config *run, const struct gk_report_total *total)
+static int save_summary(const struct gk_run_config *run, const struct gk_tally_total *total)
 {
     json_t *config = gk_run_config_json(run);
-    json_t *summary = config ? gk_report_json(total, run->options.job, config) : NULL;
+    json_t *summary = config ? gk_tally_json(total, run->options.job, config) : NULL;
     char *text = gk_json_dump(summary, true);
     struct gk_words words;
     int code = GK_EXIT_OK;
@@ -84,14 +84,14 @@ static void say_saved(const struct gk_run_options *options, FILE *out)
 }
 
 /* The run went well: what it gave. */
-static int finish(const struct gk_run_config *run, const struct gk_report *report, FILE *out)
+static int finish(const struct gk_run_config *run, const struct gk_tally *tally, FILE *out)
 {
-    struct gk_report_total total;
+    struct gk_tally_total total;
     int code = GK_EXIT_OK;
 
-    gk_report_total(report, &total);
+    gk_tally_total(tally, &total);
     if (!run->options.quiet) {
-        gk_report_print(&total, run->options.job, out);
+        gk_tally_print(&total, run->options.job, out);
     }
     if (!total.one_version) {
         gk_log(GK_LOG_ERROR, "RUN-VERSIONS",
@@ -128,7 +128,7 @@ static int run_job(const struct gk_run_config *run)
     struct gk_console console;
     struct gk_launch_plan plan = {
         .run = run, .server_program = server, .worker_program = worker, .console = &console};
-    struct gk_report report;
+    struct gk_tally tally;
     struct gk_words words;
     int code;
 
@@ -136,7 +136,7 @@ static int run_job(const struct gk_run_config *run)
         gk_log(GK_LOG_ERROR, "RUN-SUMMARY-FAILED", "%s", words.text);
         return GK_EXIT_CONFIG;
     }
-    if (gk_report_init(&report, (uint32_t)options->servers, (uint32_t)options->workers) != GK_OK) {
+    if (gk_tally_init(&tally, (uint32_t)options->servers, (uint32_t)options->workers) != GK_OK) {
         gk_log(GK_LOG_ERROR, "RUN-START-FAILED", "out of memory");
         return GK_EXIT_INTERNAL;
     }
@@ -146,13 +146,13 @@ static int run_job(const struct gk_run_config *run)
     if (!options->quiet) {
         announce(run, out);
     }
-    code = gk_launch_run(&plan, &report);
+    code = gk_launch_run(&plan, &tally);
     if (code == GK_EXIT_OK) {
-        code = finish(run, &report, out);
+        code = finish(run, &tally, out);
     } else if (options->summary) {
         gk_log(GK_LOG_WARN, "RUN-SUMMARY-NONE", "no summary was written to %s", options->summary);
     }
-    gk_report_fini(&report);
+    gk_tally_fini(&tally);
     return code;
 }
 

@@ -12,7 +12,10 @@
 
 #define AT(member) offsetof(struct gk_run_options, member)
 
-enum { STEPS_MAX = INT32_MAX, BATCH_MAX = 1 << 20, DEADLINE_MAX_S = 24 * 3600 };
+#define DENSITY_MIN 1e-9
+#define STEPS_MAX 1e15
+
+enum { BATCH_MAX = 1 << 20, DEADLINE_MAX_S = 1000000 };
 
 static const struct gk_option options_table[] = {
     {"servers", GK_OPTION_UINT, AT(servers), "2", NULL, 1, GK_SERVERS_MAX, "S",
@@ -25,10 +28,10 @@ static const struct gk_option options_table[] = {
      "What to do when a daemon dies: never restart, end the run.", NULL, "Cluster"},
     {"deadline", GK_OPTION_UINT, AT(deadline), "120", NULL, 1, DEADLINE_MAX_S, "S",
      "Seconds to wait for a daemon at the start, and for a peer that went away.", NULL, "Cluster"},
-    {"model", GK_OPTION_STRING, AT(model), "fnn3", NULL, 0, 0, "NAME", "Model to train.", NULL,
-     "Training"},
+    {"model", GK_OPTION_STRING, AT(model), "fnn3", NULL, 0, 0, "NAME",
+     "Model to train (gkps-worker --help lists them).", NULL, "Training"},
     {"data", GK_OPTION_STRING, AT(data), "digits", NULL, 0, 0, "NAME[:PATH]",
-     "Data set: digits (built in), mnist:DIR.", NULL, "Training"},
+     "Data set: digits (built in) or mnist:DIR.", NULL, "Training"},
     {"steps", GK_OPTION_UINT, AT(steps), "1000", NULL, 1, STEPS_MAX, "T", "Training steps.", NULL,
      "Training"},
     {"batch", GK_OPTION_UINT, AT(batch), "32", NULL, 1, BATCH_MAX, "B",
@@ -41,22 +44,21 @@ static const struct gk_option options_table[] = {
      "What to do with a gradient that is not finite (abort only, for now).", NULL, "Training"},
     {"compressor", GK_OPTION_STRING, AT(compressor), "gaussk", NULL, 0, 0, "NAME",
      "How entries are selected: gaussk, topk, dense, ...", NULL, "Compression"},
-    {"density", GK_OPTION_FLOAT, AT(density), "0.01", NULL, 0, 1, "R",
-     "Part of the entries that a worker pushes in a step, above 0, at most 1.", NULL,
-     "Compression"},
+    {"density", GK_OPTION_FLOAT, AT(density), "0.01", NULL, DENSITY_MIN, 1, "R",
+     "Part of the entries that a worker pushes in a step.", NULL, "Compression"},
     {"optimizer", GK_OPTION_CHOICE, AT(optimizer), "momentum", "none|sgd|momentum|nesterov", 0, 0,
      "NAME", "Optimizer on the servers.", NULL, "Optimizer"},
     {"lr", GK_OPTION_FLOAT, AT(lr), "0.1", NULL, 0, 1e6, "X", "Learning rate.", NULL, "Optimizer"},
     {"momentum", GK_OPTION_FLOAT, AT(momentum), "0.9", NULL, 0, 1, "X", "Momentum.", NULL,
      "Optimizer"},
-    {"weight-decay", GK_OPTION_FLOAT, AT(weight_decay), "0", NULL, 0, 1e6, "X",
+    {"weight-decay", GK_OPTION_FLOAT, AT(weight_decay), "0", NULL, 0, 1e3, "X",
      "Weight decay (not on biases and norms).", NULL, "Optimizer"},
     {"schedule", GK_OPTION_CHOICE, AT(schedule), "constant", "constant|milestones|cosine", 0, 0,
      "NAME", "Learning rate over the steps.", NULL, "Optimizer"},
     {"milestones", GK_OPTION_STRING, AT(milestones), "", NULL, 0, 0, "T,T,...",
      "Steps at which the rate is multiplied by --lr-gamma.", NULL, "Optimizer"},
-    {"lr-gamma", GK_OPTION_FLOAT, AT(lr_gamma), "0.1", NULL, 0, 1e6, "X",
-     "Factor at each milestone.", NULL, "Optimizer"},
+    {"lr-gamma", GK_OPTION_FLOAT, AT(lr_gamma), "0.1", NULL, 0, 1, "X", "Factor at each milestone.",
+     NULL, "Optimizer"},
     {"lr-min", GK_OPTION_FLOAT, AT(lr_min), "0", NULL, 0, 1e6, "X",
      "Rate at the end of the cosine.", NULL, "Optimizer"},
     {"warmup", GK_OPTION_UINT, AT(warmup), "0", NULL, 0, STEPS_MAX, "T",
@@ -105,10 +107,6 @@ static enum gk_err check(const struct gk_run_options *options, struct gk_words *
 {
     const char *job = options->job;
 
-    if (!(options->density > 0.0)) {
-        gk_words_set(words, "--density must be above 0 and at most 1");
-        return GK_E_CONFIG;
-    }
     if (options->nonfinite != 0) {
         gk_words_set(words, "--nonfinite: only abort is supported so far");
         return GK_E_CONFIG;

@@ -1,4 +1,4 @@
-#include "tool/report.h"
+#include "tool/tally.h"
 
 #include "common/assert.h"
 #include "tool/json.h"
@@ -10,42 +10,42 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const gk_report_times[GK_REPORT_TIMES] = {"compute", "select", "push", "wait", "pull"};
+const char *const gk_tally_times[GK_TALLY_TIMES] = {"compute", "select", "push", "wait", "pull"};
 
 const char *gk_role_name(enum gk_role role)
 {
     return role == GK_ROLE_SERVER ? "server" : "worker";
 }
 
-enum gk_err gk_report_init(struct gk_report *report, uint32_t servers, uint32_t workers)
+enum gk_err gk_tally_init(struct gk_tally *tally, uint32_t servers, uint32_t workers)
 {
-    memset(report, 0, sizeof(*report));
-    report->servers = calloc(servers, sizeof(*report->servers));
-    report->workers = calloc(workers, sizeof(*report->workers));
-    if (!report->servers || !report->workers) {
-        gk_report_fini(report);
+    memset(tally, 0, sizeof(*tally));
+    tally->servers = calloc(servers, sizeof(*tally->servers));
+    tally->workers = calloc(workers, sizeof(*tally->workers));
+    if (!tally->servers || !tally->workers) {
+        gk_tally_fini(tally);
         return GK_E_NOMEM;
     }
-    report->servers_count = servers;
-    report->workers_count = workers;
-    report->accuracy = (double)NAN;
-    report->test_loss = (double)NAN;
+    tally->servers_count = servers;
+    tally->workers_count = workers;
+    tally->accuracy = (double)NAN;
+    tally->test_loss = (double)NAN;
     for (uint32_t i = 0; i < workers; i++) {
-        report->workers[i].loss = (double)NAN;
-        report->workers[i].accuracy = (double)NAN;
-        report->workers[i].test_loss = (double)NAN;
+        tally->workers[i].loss = (double)NAN;
+        tally->workers[i].accuracy = (double)NAN;
+        tally->workers[i].test_loss = (double)NAN;
     }
     return GK_OK;
 }
 
-void gk_report_fini(struct gk_report *report)
+void gk_tally_fini(struct gk_tally *tally)
 {
-    free(report->servers);
-    free(report->workers);
-    memset(report, 0, sizeof(*report));
+    free(tally->servers);
+    free(tally->workers);
+    memset(tally, 0, sizeof(*tally));
 }
 
-static void take_worker_summary(struct gk_report_worker *worker, const json_t *object)
+static void take_worker_summary(struct gk_tally_worker *worker, const json_t *object)
 {
     const json_t *time = json_object_get(object, "time");
 
@@ -63,12 +63,12 @@ static void take_worker_summary(struct gk_report_worker *worker, const json_t *o
     worker->bytes_dense = gk_json_u64(object, "bytes_dense", 0);
     worker->selected = gk_json_u64(object, "selected", 0);
     worker->retries = gk_json_u64(object, "retries", 0);
-    for (int i = 0; i < GK_REPORT_TIMES; i++) {
-        worker->time[i] = gk_json_double(time, gk_report_times[i]);
+    for (int i = 0; i < GK_TALLY_TIMES; i++) {
+        worker->time[i] = gk_json_double(time, gk_tally_times[i]);
     }
 }
 
-static void take_server_summary(struct gk_report_server *server, const json_t *object)
+static void take_server_summary(struct gk_tally_server *server, const json_t *object)
 {
     server->summed = true;
     server->hashed = gk_json_hex64(object, "model_hash", &server->model_hash);
@@ -80,83 +80,83 @@ static void take_server_summary(struct gk_report_server *server, const json_t *o
     server->lost = gk_json_u64(object, "lost", 0);
 }
 
-static enum gk_report_event worker_line(struct gk_report *report, struct gk_report_worker *worker,
-                                        const char *event, const json_t *object)
+static enum gk_tally_event worker_line(struct gk_tally *tally, struct gk_tally_worker *worker,
+                                       const char *event, const json_t *object)
 {
     if (strcmp(event, "progress") == 0) {
         worker->reported = true;
         worker->step = gk_json_u64(object, "step", worker->step);
         worker->loss = gk_json_double(object, "loss");
-        return GK_REPORT_PROGRESS;
+        return GK_TALLY_PROGRESS;
     }
     if (strcmp(event, "eval") == 0) {
-        report->evaluated = true;
-        report->eval_step = gk_json_u64(object, "step", 0);
-        report->accuracy = gk_json_double(object, "accuracy");
-        report->test_loss = gk_json_double(object, "loss");
-        return GK_REPORT_EVAL;
+        tally->evaluated = true;
+        tally->eval_step = gk_json_u64(object, "step", 0);
+        tally->accuracy = gk_json_double(object, "accuracy");
+        tally->test_loss = gk_json_double(object, "loss");
+        return GK_TALLY_EVAL;
     }
     if (strcmp(event, "summary") == 0) {
         take_worker_summary(worker, object);
-        return GK_REPORT_SUMMARY;
+        return GK_TALLY_SUMMARY;
     }
-    return GK_REPORT_OTHER;
+    return GK_TALLY_OTHER;
 }
 
-enum gk_report_event gk_report_line(struct gk_report *report, enum gk_role role, uint32_t index,
-                                    const json_t *object)
+enum gk_tally_event gk_tally_line(struct gk_tally *tally, enum gk_role role, uint32_t index,
+                                  const json_t *object)
 {
     char event[16];
 
     gk_json_text(object, "event", event, sizeof(event));
     if (strcmp(event, "death") == 0) {
-        return GK_REPORT_DEATH;
+        return GK_TALLY_DEATH;
     }
     if (role == GK_ROLE_WORKER) {
-        GK_ASSERT(index < report->workers_count);
-        return worker_line(report, &report->workers[index], event, object);
+        GK_ASSERT(index < tally->workers_count);
+        return worker_line(tally, &tally->workers[index], event, object);
     }
-    GK_ASSERT(index < report->servers_count);
+    GK_ASSERT(index < tally->servers_count);
     if (strcmp(event, "endpoint") == 0) {
-        return GK_REPORT_ENDPOINT;
+        return GK_TALLY_ENDPOINT;
     }
     if (strcmp(event, "summary") == 0) {
-        take_server_summary(&report->servers[index], object);
-        return GK_REPORT_SUMMARY;
+        take_server_summary(&tally->servers[index], object);
+        return GK_TALLY_SUMMARY;
     }
-    return GK_REPORT_OTHER;
+    return GK_TALLY_OTHER;
 }
 
-uint64_t gk_report_step(const struct gk_report *report)
+uint64_t gk_tally_step(const struct gk_tally *tally)
 {
     uint64_t step = UINT64_MAX;
 
-    for (uint32_t i = 0; i < report->workers_count; i++) {
-        if (report->workers[i].step < step) {
-            step = report->workers[i].step;
+    for (uint32_t i = 0; i < tally->workers_count; i++) {
+        if (tally->workers[i].step < step) {
+            step = tally->workers[i].step;
         }
     }
     return step == UINT64_MAX ? 0 : step;
 }
 
-double gk_report_loss(const struct gk_report *report)
+double gk_tally_loss(const struct gk_tally *tally)
 {
     double sum = 0.0;
     uint32_t count = 0;
 
-    for (uint32_t i = 0; i < report->workers_count; i++) {
-        if (isfinite(report->workers[i].loss)) {
-            sum += report->workers[i].loss;
+    for (uint32_t i = 0; i < tally->workers_count; i++) {
+        if (isfinite(tally->workers[i].loss)) {
+            sum += tally->workers[i].loss;
             count++;
         }
     }
     return count ? sum / count : (double)NAN;
 }
 
-static void add_workers(const struct gk_report *report, struct gk_report_total *total)
+static void add_workers(const struct gk_tally *tally, struct gk_tally_total *total)
 {
-    for (uint32_t i = 0; i < report->workers_count; i++) {
-        const struct gk_report_worker *worker = &report->workers[i];
+    for (uint32_t i = 0; i < tally->workers_count; i++) {
+        const struct gk_tally_worker *worker = &tally->workers[i];
 
         total->complete = total->complete && worker->summed;
         total->steps = worker->steps > total->steps ? worker->steps : total->steps;
@@ -170,8 +170,8 @@ static void add_workers(const struct gk_report *report, struct gk_report_total *
         total->bytes_dense += worker->bytes_dense;
         total->selected += worker->selected;
         total->retries += worker->retries;
-        for (int t = 0; t < GK_REPORT_TIMES; t++) {
-            total->time[t] += worker->time[t] / report->workers_count;
+        for (int t = 0; t < GK_TALLY_TIMES; t++) {
+            total->time[t] += worker->time[t] / tally->workers_count;
         }
     }
     if (total->seconds > 0.0) {
@@ -180,14 +180,14 @@ static void add_workers(const struct gk_report *report, struct gk_report_total *
     }
 }
 
-static void add_servers(const struct gk_report *report, struct gk_report_total *total)
+static void add_servers(const struct gk_tally *tally, struct gk_tally_total *total)
 {
-    for (uint32_t i = 0; i < report->servers_count; i++) {
-        const struct gk_report_server *server = &report->servers[i];
+    for (uint32_t i = 0; i < tally->servers_count; i++) {
+        const struct gk_tally_server *server = &tally->servers[i];
 
         total->complete = total->complete && server->summed;
         total->hashed = total->hashed && server->hashed;
-        total->one_version = total->one_version && server->version == report->servers[0].version;
+        total->one_version = total->one_version && server->version == tally->servers[0].version;
         total->balanced = total->balanced && server->pushes == server->applied + server->returned +
                                                                    server->skipped + server->lost;
         total->model_hash += server->model_hash; /* mod 2^64 by definition */
@@ -197,12 +197,12 @@ static void add_servers(const struct gk_report *report, struct gk_report_total *
         total->skipped += server->skipped;
         total->lost += server->lost;
     }
-    total->version = report->servers[0].version;
+    total->version = tally->servers[0].version;
     /* Shards of different versions together are no model. */
     total->hashed = total->hashed && total->one_version;
 }
 
-void gk_report_total(const struct gk_report *report, struct gk_report_total *ret_total)
+void gk_tally_total(const struct gk_tally *tally, struct gk_tally_total *ret_total)
 {
     memset(ret_total, 0, sizeof(*ret_total));
     ret_total->complete = true;
@@ -211,14 +211,14 @@ void gk_report_total(const struct gk_report *report, struct gk_report_total *ret
     ret_total->balanced = true;
     ret_total->steps_per_s = (double)NAN;
     ret_total->samples_per_s = (double)NAN;
-    ret_total->loss = gk_report_loss(report);
-    ret_total->accuracy = report->workers[0].accuracy;
-    ret_total->test_loss = report->workers[0].test_loss;
-    add_workers(report, ret_total);
-    add_servers(report, ret_total);
+    ret_total->loss = gk_tally_loss(tally);
+    ret_total->accuracy = tally->workers[0].accuracy;
+    ret_total->test_loss = tally->workers[0].test_loss;
+    add_workers(tally, ret_total);
+    add_servers(tally, ret_total);
 }
 
-static json_t *ledger_json(const struct gk_report_total *total)
+static json_t *ledger_json(const struct gk_tally_total *total)
 {
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:b}", "pushes", gk_json_integer(total->pushes),
                      "applied", gk_json_integer(total->applied), "returned",
@@ -226,12 +226,12 @@ static json_t *ledger_json(const struct gk_report_total *total)
                      "lost", gk_json_integer(total->lost), "balanced", (int)total->balanced);
 }
 
-static json_t *times_json(const struct gk_report_total *total)
+static json_t *times_json(const struct gk_tally_total *total)
 {
     json_t *times = json_object();
 
-    for (int i = 0; i < GK_REPORT_TIMES; i++) {
-        if (json_object_set_new(times, gk_report_times[i], gk_json_real(total->time[i])) != 0) {
+    for (int i = 0; i < GK_TALLY_TIMES; i++) {
+        if (json_object_set_new(times, gk_tally_times[i], gk_json_real(total->time[i])) != 0) {
             json_decref(times);
             return NULL;
         }
@@ -239,7 +239,7 @@ static json_t *times_json(const struct gk_report_total *total)
     return times;
 }
 
-json_t *gk_report_json(const struct gk_report_total *total, const char *job, const json_t *config)
+json_t *gk_tally_json(const struct gk_tally_total *total, const char *job, const json_t *config)
 {
     const struct {
         const char *key;
@@ -287,41 +287,41 @@ static void row(struct gk_table *table, const char *name, const char *value)
     gk_table_cell(table, "%s", value);
 }
 
-static void byte_rows(struct gk_table *table, const struct gk_report_total *total)
+static void byte_rows(struct gk_table *table, const struct gk_tally_total *total)
 {
-    struct gk_unit pushed = gk_unit_bytes(total->bytes_pushed);
+    uint64_t moved = total->bytes_pushed + total->bytes_pulled + total->bytes_headers;
     struct gk_unit dense = gk_unit_bytes(total->bytes_dense);
 
-    gk_table_cell(table, "bytes pushed");
-    if (total->bytes_dense > total->bytes_pushed && total->bytes_pushed > 0) {
-        gk_table_cell(table, "%s (%.3g times less than dense: %s)", pushed.text,
-                      (double)total->bytes_dense / (double)total->bytes_pushed, dense.text);
-    } else if (total->bytes_dense > 0) {
-        gk_table_cell(table, "%s (dense: %s; compression does not pay here)", pushed.text,
-                      dense.text);
-    } else {
-        gk_table_cell(table, "%s", pushed.text);
-    }
+    row(table, "bytes pushed", gk_unit_bytes(total->bytes_pushed).text);
     row(table, "bytes pulled", gk_unit_bytes(total->bytes_pulled).text);
     row(table, "bytes in headers", gk_unit_bytes(total->bytes_headers).text);
+    gk_table_cell(table, "bytes if dense");
+    if (moved > 0 && moved < total->bytes_dense) {
+        gk_table_cell(table, "%s (%.3g times as many)", dense.text,
+                      (double)total->bytes_dense / (double)moved);
+    } else {
+        gk_table_cell(
+            table, "%s%s", dense.text,
+            moved > 0 && total->bytes_dense > 0 ? " (no more: compression does not pay here)" : "");
+    }
 }
 
-static void time_row(struct gk_table *table, const struct gk_report_total *total)
+static void time_row(struct gk_table *table, const struct gk_tally_total *total)
 {
-    char text[GK_REPORT_TIMES * 48] = "";
+    char text[GK_TALLY_TIMES * 48] = "";
     size_t used = 0;
 
-    for (int i = 0; i < GK_REPORT_TIMES; i++) {
+    for (int i = 0; i < GK_TALLY_TIMES; i++) {
         double per_step = total->steps ? total->time[i] / (double)total->steps : (double)NAN;
 
         (void)snprintf(text + used, sizeof(text) - used, "%s%s %s", i ? ", " : "",
-                       gk_report_times[i], gk_unit_seconds(per_step).text);
+                       gk_tally_times[i], gk_unit_seconds(per_step).text);
         used = strlen(text);
     }
     row(table, "time per step", text);
 }
 
-void gk_report_print(const struct gk_report_total *total, const char *job, FILE *out)
+void gk_tally_print(const struct gk_tally_total *total, const char *job, FILE *out)
 {
     struct gk_table table;
     char hash[24] = "-";
