@@ -124,7 +124,9 @@ static bool check_welcome(struct gk_worker *worker, struct gk_shard *shard,
     const char *address = worker->config->addresses[shard->index];
     bool knows_job = worker->job_uid.hi || worker->job_uid.lo;
 
-    if (msg->h.shard != shard->index || msg->h.lo != shard->lo || msg->h.hi != shard->hi) {
+    /* Before INIT a shard does not know its range. */
+    if (msg->h.shard != shard->index ||
+        (welcome->initialised && (msg->h.lo != shard->lo || msg->h.hi != shard->hi))) {
         gk_worker_exit(worker, GK_EXIT_REFUSED,
                        "%s serves shard %u with parameters [%llu, %llu), expected shard %u: check "
                        "the order of --servers",
