@@ -279,7 +279,8 @@ void gk_session_nack(struct gk_worker *worker, struct gk_shard *shard, const str
         return;
     case GK_CODE_NOT_READY:
         if (gk_window_holds(&shard->init, msg->h.req_id)) {
-            shard->init_words = msg->words; /* the window asks again by itself */
+            shard->init_words = msg->words;
+            gk_window_retry_at(&shard->init, msg->h.req_id, worker->now_us + POLL_US / 2);
         }
         return;
     case GK_CODE_BAD_MESSAGE:
@@ -312,7 +313,6 @@ static void send_ping(struct gk_worker *worker, struct gk_shard *shard)
     struct gk_msg *msg = gk_worker_emit_send(worker, shard, GK_KIND_PING, ++worker->req_ids);
     struct gk_ping *ping = &msg->body.ping;
 
-    msg->h.step = worker->target;
     ping->sent_us = worker->now_us;
     if (worker->phase != GK_PHASE_EXCHANGING) {
         return;
