@@ -173,8 +173,7 @@ const struct gk_field *gk_record_fields(enum gk_record record, uint32_t *ret_cou
     case GK_RECORD_NONE:
         break;
     }
-    GK_ASSERT(!"a record");
-    return NULL;
+    gk_assert_failed("a record", __FILE__, __LINE__);
 }
 
 uint64_t gk_field_get(const struct gk_field *field, const void *record)
