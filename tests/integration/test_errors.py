@@ -111,8 +111,8 @@ def test_absent_server():
 
 def test_missing_workers():
     with Cluster() as cluster:
-        server = cluster.server(0, 1, 3, "--deadline", 2)
-        worker = cluster.worker(1, 3, [address_of(server)], "--deadline", 2, *TRAINING)
+        server = cluster.server(0, 1, 3, "--deadline", 4)
+        worker = cluster.worker(1, 3, [address_of(server)], "--deadline", 1, *TRAINING)
         expect(worker.wait() == 69 and server.wait() == 69, f"{worker.text()}\n{server.text()}")
         expect("1 of 3 workers" in worker.find("death")["words"], worker.text())
         death = server.find("death")["words"]

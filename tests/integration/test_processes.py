@@ -87,12 +87,12 @@ def by_hand(order, expected):
     with Cluster() as cluster:
         started = {}
         for name in order:
-            kind, number = name[0], int(name[1])
+            kind, number = name[0], int(name[1:] or 0)
             if kind == "s":
                 started[name] = cluster.server(number, 2, 2, bind=addresses[number])
             elif kind == "w":
                 started[name] = cluster.worker(number, 2, addresses, *TRAINING)
-            else:  # "!3": the others must have said that they wait
+            else:  # "!": the workers must have said for whom they wait
                 late = [d for d in started.values() if "worker" in d.process.args[0]]
                 for daemon in late:
                     daemon.wait_text(r"waiting for (worker|server) \d of \d", 30)
