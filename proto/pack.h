@@ -24,8 +24,8 @@ size_t gk_record_pack(enum gk_record record, const void *source, uint8_t *ret);
 
 /* Read `bytes`, whose count the caller has capped, into `ret` (our struct).  When the bytes are a
  * message at all `ret` holds what they say, even if an error follows: GK_E_UNSUPPORTED: unknown
- * fields; GK_E_CORRUPT: malformed or not in the one form; GK_E_LIMIT: more fields than any message has.
- * `ret` is zeroed first.  Any thread. */
+ * fields; GK_E_CORRUPT: malformed or not in the one form; GK_E_LIMIT: more fields than any message
+ * has. `ret` is zeroed first.  Any thread. */
 enum gk_err gk_record_unpack(enum gk_record record, const uint8_t *bytes, size_t bytes_count,
                              void *ret, struct gk_words *words);
 

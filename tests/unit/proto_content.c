@@ -310,6 +310,26 @@ Test(proto_content, arrays)
     }
 }
 
+/* INIT takes any bytes as the spec, but not more than a spec can have, and not none. */
+Test(proto_content, spec_frame)
+{
+    struct gk_header h = {.kind = GK_KIND_INIT,
+                          .session = 1,
+                          .hi = 2,
+                          .init_id = 3,
+                          .job_uid = {4, 5},
+                          .chunks = 1,
+                          .index_encoding = GK_INDEX_DENSE,
+                          .value_encoding = GK_VALUE_F32,
+                          .count = 2};
+    struct gk_words words;
+
+    cr_expect(judge(&h, gk_buf_new(GK_SPEC_BYTES_MAX), gk_buf_new(8), &words) == GK_OK);
+    cr_expect(judge(&h, gk_buf_new(GK_SPEC_BYTES_MAX + 1), gk_buf_new(8), &words) == GK_E_LIMIT);
+    cr_expect(judge(&h, gk_buf_new(0), gk_buf_new(8), &words) == GK_E_CORRUPT);
+    cr_expect(strstr(words.text, "spec: empty"), "%s", words.text);
+}
+
 /* Frames that do not lie on 16 bytes are copied to where they do. */
 Test(proto_content, unaligned)
 {
