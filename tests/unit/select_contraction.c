@@ -1,7 +1,7 @@
 /* Goal: what top-k leaves behind, ||u - top_k(u)||^2 / ||u||^2, is what theory says.
- * Method: `topk` and `gaussk` on samples of laws whose ratio has a closed form, against the
- * published table within sampling error; and the counter-example of equal magnitudes, where the
- * ratio is exactly 1 - k/d and the bound (1 - k/d)^2, which holds for bell shapes, does not. */
+ * Method: `topk` and `gaussk` on samples of laws whose ratio has a closed form, within sampling
+ * error; and the counter-example of equal magnitudes, where the ratio is exactly 1 - k/d and the
+ * bound (1 - k/d)^2, which holds for bell shapes, does not. */
 #include "tests/unit/select_laws.h"
 #include "tests/unit/select_rig.h"
 
@@ -41,7 +41,7 @@ static double left_by(const char *name, const float *x, uint64_t n, double ratio
     return left;
 }
 
-Test(select_contraction, published_table)
+Test(select_contraction, closed_forms)
 {
     float *x = rig_floats(N);
 

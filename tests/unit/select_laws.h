@@ -207,7 +207,7 @@ struct law {
     double (*tail)(double t); /* P(|x| > t) */
 };
 
-/* The published table of closed forms first, in its order, then degenerate and heavy ones. */
+/* Those with closed forms first, in the order of docs/selection.md. */
 static const struct law laws[] = {
     {"Gaussian", draw_normal, 1, normal_two_tails},
     {"Laplace", draw_laplace, 2, tail_laplace},

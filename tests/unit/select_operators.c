@@ -1,5 +1,5 @@
 /* Goal: what all operators have in common: the registry, the k rule, refusals in words,
- * conservation (P1), segments, non-finite entries, and vectors of no or few elements.
+ * conservation (P1), segments, and vectors of no or few elements.
  * Method: every registered operator on every table, over the laws of select_laws.h, with plain
  * recomputation of u. */
 #include "tests/unit/select_laws.h"
@@ -37,8 +37,7 @@ Test(select_operators, k_rule)
     cr_assert_eq(gk_select_k(0.5, 3), 1);
     cr_assert_eq(gk_select_k(1, 3), 3);
     cr_assert_eq(gk_select_k(0.9999999999999999, 1), 1);
-    /* The published numbers: warm-up of ResNet-20 and VGG-16, and what is below 0.001 is honoured.
-     */
+    /* The warm-up of ResNet-20 and VGG-16; a density below 0.001 is honoured. */
     cr_assert_eq(gk_select_k(0.015625, 269722), 4214);
     cr_assert_eq(gk_select_k(0.004, 269722), 1078);
     cr_assert_eq(gk_select_k(0.001, 269722), 269);

@@ -1,9 +1,9 @@
 /* Goal: `gaussk-paper` is the published rule, with its known misses.
- * Method: (1) the rule alone, run on exact moments and survival functions, gives the published
- * closed-form columns to their last printed digit; (2) the rule alone on sampled data, with
- * moments and counts by plain loops, must agree with the operator on every table, and with the
- * closed forms and the published simulation within sampling error; (3) degenerate vectors.
- * GKPS_PRINT_TABLE=1 prints what the sampled runs gave (docs/selection.md). */
+ * Method: (1) the rule alone, run on exact moments and survival functions, gives the table of
+ * closed forms in docs/selection.md to its last printed digit; (2) the rule alone on sampled data,
+ * with moments and counts by plain loops, must agree with the operator on every table, with the
+ * closed forms within sampling error, and with an independent simulation made elsewhere;
+ * (3) degenerate vectors.  GKPS_PRINT_TABLE=1 prints what the sampled runs gave. */
 #include "common/bits.h"
 #include "tests/unit/select_laws.h"
 #include "tests/unit/select_rig.h"
@@ -17,8 +17,7 @@ enum { DENSITIES = 4, N = RIG_SANITIZED ? 100000 : 1000000 };
 
 static const double densities[DENSITIES] = {0.1, 0.01, 0.001, 0.0001};
 
-/* Selected / k at each evaluation, as printed in the table of closed forms; but for
- * log-normal s = 1 at 0.01, where that table has 0.94: P(N > ln(1.5 z sigma)) / 0.01 is 0.93455. */
+/* Selected / k at each evaluation, as printed in the table of closed forms. */
 static const char *const closed[LAWS_CLOSED][DENSITIES] = {
     {"1", "1", "1", "1"},
     {"0.98", "2.62 0.42 6.51", "9.53 0.93", "40.8 2.60 0.042"},
@@ -197,7 +196,7 @@ static void print_row(unsigned law, const struct trace *traces)
     printf("| %s |", laws[law].name);
     for (unsigned i = 0; i < DENSITIES; i++) {
         for (unsigned j = 0; j < traces[i].count; j++)
-            printf("%s %.3g", j > 0 ? "," : "",
+            printf("%s %.4g", j > 0 ? "," : "",
                    (double)traces[i].selected[j] / (double)gk_select_k(densities[i], N));
         printf(" |");
     }
@@ -223,7 +222,7 @@ Test(select_paper, sampled_columns)
     free(x);
 }
 
-/* Rows of the published simulation at 1 M elements whose values do not hang on single outliers:
+/* Rows of another simulation at 1 M elements whose values do not hang on single outliers:
  * first and final. */
 static const struct {
     unsigned law;
@@ -240,10 +239,10 @@ static const struct {
     {LAW_HUGE, 0.01, 0.01, 0.01},        {LAW_HUGE, 0.001, 0.09, 0.10},
 };
 
-Test(select_paper, published_simulation)
+Test(select_paper, another_simulation)
 {
     if (N < 1000000)
-        cr_skip_test("the published rows are for a million elements");
+        cr_skip_test("its rows are for a million elements");
     float *x = rig_floats(N);
 
     for (unsigned i = 0; i < sizeof(simulated) / sizeof(simulated[0]); i++) {

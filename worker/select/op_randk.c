@@ -1,9 +1,9 @@
 /* k random entries per worker, with error feedback.
  *
- * Floyd's method (Bentley and Floyd 1987) draws a uniform k-subset of n with exactly k draws: for j
- * = n-k .. n-1 draw r from 0..j and add r, or j where r is in already.  The set is a bitmap, which
- * is also the sort: reading it in word order gives rising indices.  Cost O(k + n / 64), and the
- * draws are numbered, so the subset is a function of (seed, step, rank) alone. */
+ * Floyd's method (Bentley and Floyd 1987) draws a uniform k-subset of n with exactly k draws: for
+ * j = n-k to n-1 draw r from 0..j and add r, or j where r is in already.  The set is a bitmap,
+ * which is also the sort: reading it in word order gives rising indices.  Cost O(k + n / 64), and
+ * the draws are numbered, so the subset is a function of (seed, step, rank) alone. */
 #include "common/rng.h"
 #include "worker/select/operators.h"
 

@@ -61,8 +61,8 @@ static enum gk_err find_bad(struct gk_selector *selector, const struct gk_select
                             setup->ops->select_ge(setup->queue, &args), words);
 }
 
-/* u := source at the non-finite entries of one range of at most scratch->room elements; NULL:
- * zeros. */
+/* u := source at the non-finite entries of one range of at most scratch->room elements
+ * (NULL: zeros). */
 static enum gk_err restore_range(struct gk_selector *selector, const struct gk_select_step *step,
                                  struct gk_range range, const float *source, struct gk_words *words)
 {

@@ -20,8 +20,8 @@ enum gk_err gk_operator_add(struct gk_selector *selector, const struct gk_select
                             struct gk_selected *ret, struct gk_words *words);
 
 /* Look for non-finite entries of u (in g) and do what the policy says: ABORT gives GK_E_NONFINITE;
- * SKIP leaves ret->bad > 0 and *ret_go false; ZERO puts the old residual there, lists them in
- * ret->bad and goes on. */
+ * SKIP leaves ret->bad > 0 and *ret_go false; ZERO puts the old residual there and goes on.
+ * ret->bad counts them. */
 enum gk_err gk_operator_screen(struct gk_selector *selector, const struct gk_select_step *step,
                                struct gk_selected *ret, bool *ret_go, struct gk_words *words);
 
@@ -30,8 +30,8 @@ enum gk_err gk_operator_refuse(const struct gk_selector *selector,
                                const struct gk_select_step *step, const struct gk_selected *ret,
                                struct gk_words *words);
 
-/* Take the first n entries of selector->idx out of u (in g), so that g is the new residual; fills
- * ret. */
+/* Take the first n entries of selector->idx out of u (in g), so that g is the new residual;
+ * fills ret. */
 enum gk_err gk_operator_take(struct gk_selector *selector, const struct gk_select_step *step,
                              uint64_t n, struct gk_selected *ret, struct gk_words *words);
 

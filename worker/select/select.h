@@ -101,8 +101,7 @@ enum gk_err gk_selector_new(const char *name, double density_max,
                             const struct gk_select_setup *setup, struct gk_selector **ret_selector,
                             struct gk_words *words);
 
-/* Entries asked for in a segment of n: max(1, floor(density n)), n when density >= 1, 0 when n = 0.
- */
+/* Entries asked for in a segment of n: max(1, floor(density n)), n when density >= 1, 0 of none. */
 uint64_t gk_select_k(double density, uint64_t n);
 
 /* One step: blocks until g holds the new residual.  What *ret points to lives until the next step.
