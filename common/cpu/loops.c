@@ -112,7 +112,7 @@ static void sum_dense(float *restrict sums, const float *restrict x, uint64_t n)
         sums[i] += x[i];
 }
 
-static bool sum_emit(const float *sums, uint64_t n, uint64_t index0, struct gk_cpu_list *list)
+static bool sum_emit(float *sums, uint64_t n, uint64_t index0, struct gk_cpu_list *list)
 {
     bool finite = true;
 
@@ -121,6 +121,7 @@ static bool sum_emit(const float *sums, uint64_t n, uint64_t index0, struct gk_c
             continue;
         put(list, index0 + i, sums[i]);
         finite = finite && isfinite(sums[i]);
+        sums[i] = gk_bits_float(GK_CPU_UNTOUCHED);
     }
     return finite;
 }

@@ -67,8 +67,8 @@ struct gk_cpu_loops {
                      uint64_t base); /* base: plane << 56 + first index */
 
     void (*sum_dense)(float *restrict sums, const float *restrict x, uint64_t n);
-    /* Appends what was touched; returns whether all of it is finite. */
-    bool (*sum_emit)(const float *sums, uint64_t n, uint64_t index0, struct gk_cpu_list *list);
+    /* Appends what was touched, and makes it untouched; returns whether all of it is finite. */
+    bool (*sum_emit)(float *sums, uint64_t n, uint64_t index0, struct gk_cpu_list *list);
     bool (*finite)(const float *x, uint64_t n);
 
     void (*sgd)(float *restrict p, const float *restrict sums, uint64_t n,

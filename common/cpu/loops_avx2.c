@@ -3,7 +3,7 @@
  */
 #include "common/cpu/loops_avx2.h"
 
-static inline __m256 all_ones(void)
+GK_AVX2_INLINE __m256 all_ones(void)
 {
     return _mm256_castsi256_ps(_mm256_set1_epi32(-1));
 }
@@ -40,13 +40,13 @@ static void accumulate(const struct gk_accumulate_args *args)
 
 /* ---- Moments and hash ---- */
 
-static inline void store_lanes(double *lanes, __m256d low, __m256d high)
+GK_AVX2_INLINE void store_lanes(double *lanes, __m256d low, __m256d high)
 {
     _mm256_storeu_pd(lanes, low);
     _mm256_storeu_pd(lanes + 4, high);
 }
 
-static inline uint32_t sum_epi32(__m256i x)
+GK_AVX2_INLINE uint32_t sum_epi32(__m256i x)
 {
     __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
 
@@ -55,7 +55,7 @@ static inline uint32_t sum_epi32(__m256i x)
     return (uint32_t)_mm_cvtsi128_si32(sum);
 }
 
-static inline uint32_t max_epu32(__m256i x)
+GK_AVX2_INLINE uint32_t max_epu32(__m256i x)
 {
     __m128i max = _mm_max_epu32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
 
@@ -150,7 +150,7 @@ static uint64_t count_above(const float *u, uint64_t n, float t)
 }
 
 /* x * factor mod 2^64. */
-static inline __m256i mul_epi64(__m256i x, uint64_t factor)
+GK_AVX2_INLINE __m256i mul_epi64(__m256i x, uint64_t factor)
 {
     const __m256i low = _mm256_set1_epi64x((long long)(factor & UINT32_MAX));
     const __m256i high = _mm256_set1_epi64x((long long)(factor >> 32));
@@ -160,7 +160,7 @@ static inline __m256i mul_epi64(__m256i x, uint64_t factor)
     return _mm256_add_epi64(_mm256_mul_epu32(x, low), _mm256_slli_epi64(cross, 32));
 }
 
-static inline __m256i mix64(__m256i x) /* gk_mix64 */
+GK_AVX2_INLINE __m256i mix64(__m256i x) /* gk_mix64 */
 {
     x = _mm256_xor_si256(x, _mm256_srli_epi64(x, 30));
     x = mul_epi64(x, UINT64_C(0xbf58476d1ce4e5b9));
@@ -220,22 +220,22 @@ static bool finite_all(const float *x, uint64_t n)
 
 /* ---- Optimizers ---- */
 
-static inline __m256 gradient8(__m256 p, __m256 sum, const struct gk_cpu_step *step, bool decays)
+GK_AVX2_INLINE __m256 gradient8(__m256 p, __m256 sum, const struct gk_cpu_step *step, bool decays)
 {
     __m256 g = _mm256_div_ps(sum, _mm256_set1_ps(step->samples));
 
     return decays ? _mm256_fmadd_ps(_mm256_set1_ps(step->weight_decay), p, g) : g;
 }
 
-static inline float gradient1(float p, float sum, const struct gk_cpu_step *step, bool decays)
+GK_AVX2_INLINE float gradient1(float p, float sum, const struct gk_cpu_step *step, bool decays)
 {
     float g = sum / step->samples;
 
     return decays ? fmaf(step->weight_decay, p, g) : g;
 }
 
-static inline void sgd_with(float *restrict p, const float *restrict sums, uint64_t n,
-                            const struct gk_cpu_step *step, bool decays)
+GK_AVX2_INLINE void sgd_with(float *restrict p, const float *restrict sums, uint64_t n,
+                             const struct gk_cpu_step *step, bool decays)
 {
     const __m256 minus_lr = _mm256_set1_ps(step->minus_lr);
     uint64_t i = 0;
@@ -272,7 +272,7 @@ static void sgd_sparse(float *restrict p, const uint32_t *restrict idx, const fl
     }
 }
 
-static inline __m256 moment8(__m256 m, __m256 g, __m256 momentum)
+GK_AVX2_INLINE __m256 moment8(__m256 m, __m256 g, __m256 momentum)
 {
     __m256 next = _mm256_fmadd_ps(momentum, m, g);
 
@@ -281,8 +281,8 @@ static inline __m256 moment8(__m256 m, __m256 g, __m256 momentum)
 }
 
 /* `heavy`: what p moves by is m; otherwise (Nesterov) momentum m + g. */
-static inline void momentum_with(float *restrict p, float *restrict m, const float *restrict sums,
-                                 uint64_t n, const struct gk_cpu_step *step, bool heavy)
+GK_AVX2_INLINE void momentum_with(float *restrict p, float *restrict m, const float *restrict sums,
+                                  uint64_t n, const struct gk_cpu_step *step, bool heavy)
 {
     const __m256 minus_lr = _mm256_set1_ps(step->minus_lr);
     const __m256 momentum8 = _mm256_set1_ps(step->momentum);

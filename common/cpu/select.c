@@ -35,6 +35,7 @@ static bool select_segment(struct gk_queue *queue, const struct gk_select_args *
                            struct gk_select_state *state)
 {
     struct gk_select_report *report = args->report;
+    bool ok;
     struct gk_cpu_segment segment = {
         .args = args,
         .tune = args->tune ? args->tune : &default_tune,
@@ -51,12 +52,10 @@ static bool select_segment(struct gk_queue *queue, const struct gk_select_args *
     segment.out = (struct gk_cpu_list){.idx = args->idx + report->n, .val = args->val + report->n};
     if (segment.range.lo == segment.range.hi)
         return true;
-    if (wants_full(&segment))
-        gk_cpu_select_full(queue, &segment);
-    else if (!gk_cpu_select_guess(queue, &segment))
-        return false;
+    ok = wants_full(&segment) ? gk_cpu_select_full(queue, &segment)
+                              : gk_cpu_select_guess(queue, &segment);
     report->n += segment.out.n;
-    return true;
+    return ok;
 }
 
 struct gk_ticket gk_cpu_select(struct gk_queue *queue, const struct gk_select_args *args)

@@ -25,7 +25,7 @@ float gk_cpu_select_settle(const struct gk_select_args *args, uint64_t i, float 
 bool gk_cpu_select_guess(struct gk_queue *queue, struct gk_cpu_segment *segment);
 
 /* Counting the keys of all entries. */
-void gk_cpu_select_full(struct gk_queue *queue, struct gk_cpu_segment *segment);
+bool gk_cpu_select_full(struct gk_queue *queue, struct gk_cpu_segment *segment);
 
 /* True: the report counts non-finite entries and the policy is to select nothing then. */
 static inline bool gk_cpu_select_refuses(const struct gk_select_args *args)

@@ -18,74 +18,120 @@
 
 static const uint64_t to_front[256] = {ROW64(0u), ROW64(64u), ROW64(128u), ROW64(192u)};
 
+struct four { /* vectors, named one by one: an array would live in memory */
+    __m256 v0, v1, v2, v3;
+};
+
 /* Append the lanes of x that the mask names.  8 entries are written, whatever the mask: they fit,
  * because the list has room for every element that is still to come, these 8 among them. */
-static inline uint64_t append8(uint32_t *restrict idx, float *restrict val, uint64_t n, uint64_t i,
-                               __m256 x, unsigned mask)
+GK_AVX2_INLINE uint64_t append8(struct gk_cpu_list out, uint64_t n, uint64_t i, __m256 x,
+                                __m256 hits)
 {
+    unsigned mask = (unsigned)_mm256_movemask_ps(hits);
     __m256i lanes = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)to_front[mask]));
+    __m256i at = _mm256_add_epi32(_mm256_set1_epi32((int)(uint32_t)i), lanes);
 
-    _mm256_storeu_ps(val + n, _mm256_permutevar8x32_ps(x, lanes));
-    _mm256_storeu_si256((__m256i *)(void *)(idx + n),
-                        _mm256_add_epi32(_mm256_set1_epi32((int)(uint32_t)i), lanes));
+    _mm256_storeu_ps(out.val + n, _mm256_permutevar8x32_ps(x, lanes));
+    _mm256_storeu_si256((__m256i *)(void *)(out.idx + n), at);
     return n + (unsigned)__builtin_popcount(mask);
 }
 
-static inline uint64_t append1(uint32_t *restrict idx, float *restrict val, uint64_t n, uint64_t i,
-                               float x, bool hit)
+GK_AVX2_INLINE uint64_t append1(struct gk_cpu_list out, uint64_t n, uint64_t i, float x, bool hit)
 {
     if (!hit)
         return n;
-    idx[n] = (uint32_t)i;
-    val[n] = x;
+    out.idx[n] = (uint32_t)i;
+    out.val[n] = x;
     return n + 1;
 }
 
-/* Four vectors and their four hit masks, from element i on. */
-static inline uint64_t append32(uint32_t *restrict idx, float *restrict val, uint64_t n, uint64_t i,
-                                const __m256 *x, const __m256 *hits)
+/* Of the 32 elements from i on. */
+GK_AVX2_INLINE uint64_t append32(struct gk_cpu_list out, uint64_t n, uint64_t i, struct four x,
+                                 struct four hits)
 {
-    __m256 any = _mm256_or_ps(_mm256_or_ps(hits[0], hits[1]), _mm256_or_ps(hits[2], hits[3]));
+    __m256 any = _mm256_or_ps(_mm256_or_ps(hits.v0, hits.v1), _mm256_or_ps(hits.v2, hits.v3));
 
-    if (_mm256_testz_ps(any, any))
+    if (_mm256_movemask_ps(any) == 0)
         return n;
-    for (unsigned j = 0; j < 4; j++)
-        n = append8(idx, val, n, i + 8 * j, x[j], (unsigned)_mm256_movemask_ps(hits[j]));
-    return n;
+    n = append8(out, n, i, x.v0, hits.v0);
+    n = append8(out, n, i + 8, x.v1, hits.v1);
+    n = append8(out, n, i + 16, x.v2, hits.v2);
+    return append8(out, n, i + 24, x.v3, hits.v3);
 }
 
-static inline __m256 add8(const float *g, const float *e, uint64_t i, bool with_e)
+GK_AVX2_INLINE struct four load32(const float *x)
 {
-    return _mm256_add_ps(_mm256_loadu_ps(g + i),
-                         with_e ? _mm256_loadu_ps(e + i) : _mm256_setzero_ps());
+    return (struct four){_mm256_loadu_ps(x), _mm256_loadu_ps(x + 8), _mm256_loadu_ps(x + 16),
+                         _mm256_loadu_ps(x + 24)};
 }
 
-static inline void add_append_with(float *dst, const float *g, const float *e,
-                                   struct gk_range range, float t, struct gk_cpu_list *list,
-                                   bool with_e)
+GK_AVX2_INLINE struct four add32(struct four a, struct four b)
+{
+    return (struct four){_mm256_add_ps(a.v0, b.v0), _mm256_add_ps(a.v1, b.v1),
+                         _mm256_add_ps(a.v2, b.v2), _mm256_add_ps(a.v3, b.v3)};
+}
+
+GK_AVX2_INLINE void store32(float *to, struct four x)
+{
+    _mm256_storeu_ps(to, x.v0);
+    _mm256_storeu_ps(to + 8, x.v1);
+    _mm256_storeu_ps(to + 16, x.v2);
+    _mm256_storeu_ps(to + 24, x.v3);
+}
+
+GK_AVX2_INLINE struct four zero32(void)
+{
+    const __m256 zero = _mm256_setzero_ps();
+
+    return (struct four){zero, zero, zero, zero};
+}
+
+/* Not below t: also what is not a number. */
+GK_AVX2_INLINE __m256 reaches8(__m256 x, __m256 t)
+{
+    return _mm256_cmp_ps(gk_avx2_abs(x), t, _CMP_NLT_UQ);
+}
+
+GK_AVX2_INLINE struct four reaches32(struct four x, __m256 t)
+{
+    return (struct four){reaches8(x.v0, t), reaches8(x.v1, t), reaches8(x.v2, t),
+                         reaches8(x.v3, t)};
+}
+
+GK_AVX2_INLINE __m256 within8(__m256 x, __m256 lo, __m256 hi)
+{
+    __m256 abs = gk_avx2_abs(x);
+
+    return _mm256_and_ps(_mm256_cmp_ps(abs, lo, _CMP_GE_OQ), _mm256_cmp_ps(abs, hi, _CMP_LT_OQ));
+}
+
+GK_AVX2_INLINE __m256 touched8(__m256 x)
+{
+    const __m256i untouched = _mm256_set1_epi32((int)GK_CPU_UNTOUCHED);
+
+    return _mm256_castsi256_ps(_mm256_xor_si256(
+        _mm256_cmpeq_epi32(_mm256_castps_si256(x), untouched), _mm256_set1_epi32(-1)));
+}
+
+GK_AVX2_INLINE void add_append(float *dst, const float *g, const float *e, struct gk_range range,
+                               float t, struct gk_cpu_list *list)
 {
     const __m256 threshold = _mm256_set1_ps(t);
-    uint32_t *idx = list->idx;
-    float *val = list->val;
-    uint64_t n = list->n;
+    const struct gk_cpu_list out = *list;
+    uint64_t n = out.n;
     uint64_t i = range.lo;
 
     for (; i + 32 <= range.hi; i += 32) {
-        __m256 x[4], hits[4];
+        struct four x = add32(load32(g + i), e ? load32(e + i) : zero32());
 
-        for (unsigned j = 0; j < 4; j++)
-            x[j] = add8(g, e, i + 8 * j, with_e);
-        for (unsigned j = 0; j < 4; j++) {
-            _mm256_storeu_ps(dst + i + 8 * j, x[j]);
-            hits[j] = _mm256_cmp_ps(gk_avx2_abs(x[j]), threshold, _CMP_NLT_UQ);
-        }
-        n = append32(idx, val, n, i, x, hits);
+        store32(dst + i, x);
+        n = append32(out, n, i, x, reaches32(x, threshold));
     }
     for (; i < range.hi; i++) {
-        float x = g[i] + (with_e ? e[i] : 0.0f);
+        float x = g[i] + (e ? e[i] : 0.0f);
 
         dst[i] = x;
-        n = append1(idx, val, n, i, x, !(fabsf(x) < t));
+        n = append1(out, n, i, x, !(fabsf(x) < t));
     }
     list->n = n;
 }
@@ -94,30 +140,25 @@ void gk_avx2_add_append(float *dst, const float *g, const float *e, struct gk_ra
                         struct gk_cpu_list *list)
 {
     if (e)
-        add_append_with(dst, g, e, range, t, list, true);
+        add_append(dst, g, e, range, t, list);
     else
-        add_append_with(dst, g, e, range, t, list, false);
+        add_append(dst, g, NULL, range, t, list);
 }
 
 void gk_avx2_append(const float *u, struct gk_range range, float t, struct gk_cpu_list *list)
 {
     const __m256 threshold = _mm256_set1_ps(t);
-    uint32_t *idx = list->idx;
-    float *val = list->val;
-    uint64_t n = list->n;
+    const struct gk_cpu_list out = *list;
+    uint64_t n = out.n;
     uint64_t i = range.lo;
 
     for (; i + 32 <= range.hi; i += 32) {
-        __m256 x[4], hits[4];
+        struct four x = load32(u + i);
 
-        for (unsigned j = 0; j < 4; j++) {
-            x[j] = _mm256_loadu_ps(u + i + 8 * j);
-            hits[j] = _mm256_cmp_ps(gk_avx2_abs(x[j]), threshold, _CMP_NLT_UQ);
-        }
-        n = append32(idx, val, n, i, x, hits);
+        n = append32(out, n, i, x, reaches32(x, threshold));
     }
     for (; i < range.hi; i++)
-        n = append1(idx, val, n, i, u[i], !(fabsf(u[i]) < t));
+        n = append1(out, n, i, u[i], !(fabsf(u[i]) < t));
     list->n = n;
 }
 
@@ -126,69 +167,64 @@ void gk_avx2_append_band(const float *u, struct gk_range range, float lo, float 
 {
     const __m256 low = _mm256_set1_ps(lo);
     const __m256 high = _mm256_set1_ps(hi);
-    uint32_t *idx = list->idx;
-    float *val = list->val;
-    uint64_t n = list->n;
+    const struct gk_cpu_list out = *list;
+    uint64_t n = out.n;
     uint64_t i = range.lo;
 
     for (; i + 32 <= range.hi; i += 32) {
-        __m256 x[4], hits[4];
+        struct four x = load32(u + i);
+        struct four hits = {within8(x.v0, low, high), within8(x.v1, low, high),
+                            within8(x.v2, low, high), within8(x.v3, low, high)};
 
-        for (unsigned j = 0; j < 4; j++) {
-            __m256 abs;
-
-            x[j] = _mm256_loadu_ps(u + i + 8 * j);
-            abs = gk_avx2_abs(x[j]);
-            hits[j] = _mm256_and_ps(_mm256_cmp_ps(abs, low, _CMP_GE_OQ),
-                                    _mm256_cmp_ps(abs, high, _CMP_LT_OQ));
-        }
-        n = append32(idx, val, n, i, x, hits);
+        n = append32(out, n, i, x, hits);
     }
     for (; i < range.hi; i++)
-        n = append1(idx, val, n, i, u[i], fabsf(u[i]) >= lo && fabsf(u[i]) < hi);
+        n = append1(out, n, i, u[i], fabsf(u[i]) >= lo && fabsf(u[i]) < hi);
     list->n = n;
 }
 
 void gk_avx2_add(float *dst, const float *g, const float *e, struct gk_range range)
 {
+    const __m256 zero = _mm256_setzero_ps();
     uint64_t i = range.lo;
 
     for (; i + 8 <= range.hi; i += 8)
-        _mm256_storeu_ps(dst + i, e ? add8(g, e, i, true) : add8(g, e, i, false));
+        _mm256_storeu_ps(dst + i,
+                         _mm256_add_ps(_mm256_loadu_ps(g + i), e ? _mm256_loadu_ps(e + i) : zero));
     for (; i < range.hi; i++)
         dst[i] = g[i] + (e ? e[i] : 0.0f);
 }
 
-bool gk_avx2_sum_emit(const float *sums, uint64_t n, uint64_t index0, struct gk_cpu_list *list)
+bool gk_avx2_sum_emit(float *sums, uint64_t n, uint64_t index0, struct gk_cpu_list *list)
 {
-    const __m256i untouched = _mm256_set1_epi32((int)GK_CPU_UNTOUCHED);
+    const __m256 untouched = _mm256_set1_ps(-0.0f);
     const __m256 infinity = _mm256_set1_ps(INFINITY);
+    const struct gk_cpu_list out = *list;
     __m256 bad = _mm256_setzero_ps();
-    uint32_t *idx = list->idx;
-    float *val = list->val;
-    uint64_t out = list->n;
+    uint64_t count = out.n;
     bool finite;
     uint64_t i = 0;
 
     for (; i + 32 <= n; i += 32) {
-        __m256 x[4], hits[4];
+        struct four x = load32(sums + i);
+        struct four hits = {touched8(x.v0), touched8(x.v1), touched8(x.v2), touched8(x.v3)};
+        uint64_t before = count;
 
-        for (unsigned j = 0; j < 4; j++) {
-            __m256i same;
-
-            x[j] = _mm256_loadu_ps(sums + i + 8 * j);
-            same = _mm256_cmpeq_epi32(_mm256_castps_si256(x[j]), untouched);
-            hits[j] = _mm256_castsi256_ps(_mm256_xor_si256(same, _mm256_set1_epi32(-1)));
-            bad = _mm256_or_ps(bad, _mm256_cmp_ps(gk_avx2_abs(x[j]), infinity, _CMP_NLT_UQ));
-        }
-        out = append32(idx, val, out, index0 + i, x, hits);
+        count = append32(out, count, index0 + i, x, hits);
+        if (count == before)
+            continue;
+        hits = reaches32(x, infinity);
+        bad = _mm256_or_ps(
+            bad, _mm256_or_ps(_mm256_or_ps(hits.v0, hits.v1), _mm256_or_ps(hits.v2, hits.v3)));
+        store32(sums + i, (struct four){untouched, untouched, untouched, untouched});
     }
-    finite = _mm256_testz_ps(bad, bad);
+    finite = _mm256_movemask_ps(bad) == 0;
     for (; i < n; i++) {
-        out =
-            append1(idx, val, out, index0 + i, sums[i], gk_float_bits(sums[i]) != GK_CPU_UNTOUCHED);
+        count =
+            append1(out, count, index0 + i, sums[i], gk_float_bits(sums[i]) != GK_CPU_UNTOUCHED);
         finite = finite && isfinite(sums[i]);
+        sums[i] = gk_bits_float(GK_CPU_UNTOUCHED);
     }
-    list->n = out;
+    list->n = count;
     return finite;
 }

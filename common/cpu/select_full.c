@@ -2,22 +2,21 @@
  * and the first of its ties.  Slow and simple: what the one-pass selection is compared with. */
 #include "common/cpu/select.h"
 
-#include <string.h>
+enum { FULL_TILE = 4096 };
 
-static void add_and_count(const struct gk_cpu_loops *loops, const struct gk_cpu_segment *segment,
-                          uint32_t *bins)
+static void add_and_count(struct gk_queue *queue, const struct gk_cpu_segment *segment)
 {
     const struct gk_select_args *args = segment->args;
     const struct gk_range *range = &segment->range;
 
-    memset(bins, 0, GK_CPU_RADIX_BINS * sizeof(*bins));
-    for (uint64_t lo = range->lo; lo < range->hi; lo += segment->tune->tile) {
-        struct gk_range tile = {lo, gk_min_u64(lo + segment->tune->tile, range->hi)};
+    gk_cpu_radix_clear(&queue->radix);
+    for (uint64_t lo = range->lo; lo < range->hi; lo += FULL_TILE) {
+        struct gk_range tile = {lo, gk_min_u64(lo + FULL_TILE, range->hi)};
 
-        loops->add(args->dst, args->g, args->e, tile);
-        for (uint64_t i = tile.lo; i < tile.hi; i++)
-            bins[gk_cpu_key(args->dst[i]) >> GK_CPU_RADIX_SHIFT]++;
+        queue->loops->add(args->dst, args->g, args->e, tile);
+        gk_cpu_radix_count(&queue->radix, args->dst + tile.lo, tile.hi - tile.lo);
     }
+    gk_cpu_radix_join(&queue->radix);
 }
 
 /* Find the non-finite entries, and count the keys of what replaces them. */
@@ -33,47 +32,74 @@ static void settle_all(const struct gk_cpu_segment *segment, uint32_t *bins)
     }
 }
 
-static void take_largest(const struct gk_cpu_segment *segment, struct gk_cpu_kth kth,
-                         struct gk_cpu_list *out)
+/* The entries of one tile that are among the k largest, behind those of the tiles before. */
+static void take_tile(const struct gk_cpu_list *tile, uint32_t kth, uint64_t *ties,
+                      struct gk_cpu_list *out)
 {
-    const float *u = segment->args->dst;
-    uint64_t ties = segment->k - kth.above;
+    for (uint64_t i = 0; i < tile->n; i++) {
+        bool tie = gk_cpu_key(tile->val[i]) == kth;
 
-    if (kth.key == 0) /* fewer than k non-zeros */
-        ties = 0;
-    for (uint64_t i = segment->range.lo; i < segment->range.hi; i++) {
-        uint32_t key = gk_cpu_key(u[i]);
-
-        if (key < kth.key || (key == kth.key && ties == 0))
+        if (tie && *ties == 0)
             continue;
-        ties -= key == kth.key;
-        out->idx[out->n] = (uint32_t)i;
-        out->val[out->n] = u[i];
+        *ties -= tie;
+        out->idx[out->n] = tile->idx[i];
+        out->val[out->n] = tile->val[i];
         out->n++;
     }
 }
 
-void gk_cpu_select_full(struct gk_queue *queue, struct gk_cpu_segment *segment)
+static bool take_largest(struct gk_queue *queue, struct gk_cpu_segment *segment,
+                         struct gk_cpu_kth kth)
+{
+    const struct gk_range range = segment->range;
+    /* A k-th key of 0: there are fewer than k non-zeros, and all of them are taken. */
+    const float least = gk_cpu_magnitude(kth.key > 0 ? kth.key : 1);
+    uint64_t ties = kth.key > 0 ? segment->k - kth.above : 0;
+    struct gk_cpu_list tile;
+
+    tile.idx = gk_cpu_scratch(queue, GK_CPU_SCRATCH_TILE,
+                              FULL_TILE * (sizeof(*tile.idx) + sizeof(*tile.val)));
+    if (!tile.idx)
+        return false;
+    tile.val = (float *)(void *)(tile.idx + FULL_TILE);
+    for (uint64_t lo = range.lo; lo < range.hi; lo += FULL_TILE) {
+        tile.n = 0;
+        queue->loops->append(segment->args->dst,
+                             (struct gk_range){lo, gk_min_u64(lo + FULL_TILE, range.hi)}, least,
+                             &tile);
+        take_tile(&tile, kth.key, &ties, &segment->out);
+    }
+    return true;
+}
+
+bool gk_cpu_select_full(struct gk_queue *queue, struct gk_cpu_segment *segment)
 {
     const struct gk_select_args *args = segment->args;
     const struct gk_range range = segment->range;
     uint32_t *bins = queue->radix.bins;
+    struct gk_cpu_digit digit;
     struct gk_cpu_kth kth;
+    uint32_t *spare;
     uint32_t bad = 0;
 
-    add_and_count(queue->loops, segment, bins);
+    add_and_count(queue, segment);
     for (uint32_t bin = GK_KEY_NONFINITE >> GK_CPU_RADIX_SHIFT; bin < GK_CPU_RADIX_BINS; bin++)
         bad |= bins[bin];
     if (bad > 0)
         settle_all(segment, bins);
     args->report->appended += range.hi - range.lo;
     if (gk_cpu_select_refuses(args) || segment->k == 0)
-        return;
-    kth = gk_cpu_radix_kth_counted(&queue->radix, args->dst + range.lo, range.hi - range.lo,
-                                   segment->k);
-    take_largest(segment, kth, &segment->out);
+        return true;
+    digit = gk_cpu_radix_digit(&queue->radix, segment->k);
+    spare = gk_cpu_scratch(queue, GK_CPU_SCRATCH_KEYS, (digit.count + 1) * sizeof(*spare));
+    if (!spare)
+        return false;
+    kth = gk_cpu_radix_kth(&queue->radix, args->dst + range.lo, range.hi - range.lo, digit, spare);
+    if (!take_largest(queue, segment, kth))
+        return false;
     if (segment->state) {
         segment->state->t = gk_cpu_magnitude(kth.key); /* 0 where there are fewer than k: cold */
         segment->state->kp = segment->k;
     }
+    return true;
 }

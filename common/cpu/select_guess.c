@@ -29,6 +29,7 @@ static const float margin_max = 0.6f;
 
 struct pass {
     struct gk_queue *queue;
+    uint32_t *spare;
     const struct gk_cpu_segment *segment;
     uint64_t cap; /* entries a list holds before it is pruned */
     uint32_t floor;
@@ -47,6 +48,12 @@ static size_t list_bytes(uint64_t capacity)
     return capacity * (sizeof(uint32_t) + sizeof(float));
 }
 
+/* For the search of a list: one key more than it may hold. */
+static size_t spare_bytes(uint64_t capacity)
+{
+    return (capacity + 1) * sizeof(uint32_t);
+}
+
 /* ---- The guess ---- */
 
 /* A lower bound, very probably, of the k-th key, from a sample of u. */
@@ -56,6 +63,7 @@ static bool pilot(struct gk_queue *queue, const struct gk_cpu_segment *segment, 
     const struct gk_range range = segment->range;
     double r = (double)segment->k / (PILOT_STRIDE / PILOT_LINE);
     uint64_t rank = (uint64_t)(r + 4 * sqrt(r) + 4);
+    uint64_t room = ((range.hi - range.lo) / PILOT_STRIDE + 1) * PILOT_LINE;
     uint64_t n = 0;
     float *sample;
 
@@ -63,8 +71,7 @@ static bool pilot(struct gk_queue *queue, const struct gk_cpu_segment *segment, 
     if (r < PILOT_RANK_MIN)
         return true;
     sample =
-        gk_cpu_scratch(queue, GK_CPU_SCRATCH_PILOT,
-                       ((range.hi - range.lo) / PILOT_STRIDE + 1) * PILOT_LINE * sizeof(*sample));
+        gk_cpu_scratch(queue, GK_CPU_SCRATCH_PILOT, room * sizeof(*sample) + spare_bytes(room));
     if (!sample)
         return false;
     for (uint64_t line = range.lo; line < range.hi; line += PILOT_STRIDE) {
@@ -73,8 +80,12 @@ static bool pilot(struct gk_queue *queue, const struct gk_cpu_segment *segment, 
             n += gk_cpu_key(sample[n]) < GK_KEY_NONFINITE;
         }
     }
-    if (rank <= n)
-        *ret_floor = (uint32_t)gk_max_u64(1, gk_cpu_radix_kth(&queue->radix, sample, n, rank).key);
+    if (rank <= n) {
+        uint32_t *spare = (uint32_t *)(void *)(sample + room);
+
+        *ret_floor =
+            (uint32_t)gk_max_u64(1, gk_cpu_radix_find(&queue->radix, sample, n, rank, spare).key);
+    }
     return true;
 }
 
@@ -106,6 +117,10 @@ static void settle(struct pass *pass, struct gk_cpu_list *list)
 {
     uint64_t kept = pass->settled;
 
+    if (pass->queue->loops->finite(list->val + kept, list->n - kept)) {
+        pass->settled = list->n;
+        return;
+    }
     for (uint64_t i = pass->settled; i < list->n; i++) {
         uint32_t at = list->idx[i];
         float x = list->val[i];
@@ -127,12 +142,13 @@ static void settle(struct pass *pass, struct gk_cpu_list *list)
  * it must be larger. */
 static void prune(struct pass *pass, struct gk_cpu_list *list, uint64_t k)
 {
-    uint32_t key;
+    struct gk_cpu_kth kth;
 
     if (k == 0 || list->n < k)
         return;
-    key = gk_cpu_radix_prune(&pass->queue->radix, list, k);
-    pass->floor = key + 1;
+    kth = gk_cpu_radix_find(&pass->queue->radix, list->val, list->n, k, pass->spare);
+    gk_cpu_radix_keep(list, kth, k, list);
+    pass->floor = kth.key + 1;
     pass->settled = list->n;
     pass->segment->args->report->prunes++;
 }
@@ -278,13 +294,19 @@ static void finish(struct pass *pass, struct gk_cpu_segment *segment, struct gk_
     uint64_t k = segment->k;
 
     GK_ASSERT(k > 0);
-    state->t = 0.0f; /* fewer than k non-zeros: cold */
-    if (list->n >= k)
-        state->t = gk_cpu_magnitude(gk_cpu_radix_prune(&pass->queue->radix, list, k));
     state->kp = k;
-    memcpy(segment->out.idx, list->idx, list->n * sizeof(*list->idx));
-    memcpy(segment->out.val, list->val, list->n * sizeof(*list->val));
-    segment->out.n = list->n;
+    if (list->n >= k) {
+        struct gk_cpu_kth kth =
+            gk_cpu_radix_find(&pass->queue->radix, list->val, list->n, k, pass->spare);
+
+        gk_cpu_radix_keep(list, kth, k, &segment->out);
+        state->t = gk_cpu_magnitude(kth.key);
+    } else {
+        memcpy(segment->out.idx, list->idx, list->n * sizeof(*list->idx));
+        memcpy(segment->out.val, list->val, list->n * sizeof(*list->val));
+        segment->out.n = list->n;
+        state->t = 0.0f; /* fewer than k non-zeros: cold */
+    }
 }
 
 static uint64_t capacity_of(const struct gk_cpu_segment *segment)
@@ -311,10 +333,12 @@ bool gk_cpu_select_guess(struct gk_queue *queue, struct gk_cpu_segment *segment)
 
     if (segment->k > 0 && !guess(queue, segment, &floor))
         return false;
-    memory = gk_cpu_scratch(queue, GK_CPU_SCRATCH_CANDIDATES, list_bytes(capacity));
+    memory = gk_cpu_scratch(queue, GK_CPU_SCRATCH_CANDIDATES,
+                            list_bytes(capacity) + spare_bytes(capacity));
     if (!memory)
         return false;
     list_new(memory, capacity, &list);
+    pass.spare = (uint32_t *)(void *)(list.val + capacity);
     pass.floor = floor;
     pass_all(&pass, &list);
     if (gk_cpu_select_refuses(segment->args) || segment->k == 0)

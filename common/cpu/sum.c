@@ -16,7 +16,7 @@ struct sum {
     const struct gk_cpu_loops *loops;
     const struct gk_sum_args *args;
     uint64_t *cursors;
-    float *tile; /* accumulators of a sparse tile */
+    float *tile; /* accumulators of a sparse tile, all untouched between tiles */
     struct gk_cpu_list out;
     bool dense;
     bool finite;
@@ -96,8 +96,6 @@ static void sum_tile(struct sum *sum, struct gk_range tile)
         sum->finite = sum->loops->finite(sums, n) && sum->finite;
         return;
     }
-    for (uint64_t i = 0; i < n; i++)
-        sums[i] = -0.0f;
     add_lists(sum, sums, tile);
     sum->finite = sum->loops->sum_emit(sums, n, tile.lo, &sum->out) && sum->finite;
     if (2 * sum->out.n >= sum->args->len)
@@ -129,6 +127,8 @@ struct gk_ticket gk_cpu_sum(struct gk_queue *queue, const struct gk_sum_args *ar
     if (!sum.cursors || !sum.tile)
         return done;
     memset(sum.cursors, 0, args->lists_count * sizeof(*sum.cursors));
+    for (uint64_t i = 0; i < SUM_TILE; i++)
+        sum.tile[i] = gk_bits_float(GK_CPU_UNTOUCHED);
     sum.out = (struct gk_cpu_list){.idx = args->idx, .val = args->val};
     for (uint64_t lo = 0; lo < args->len; lo += SUM_TILE)
         sum_tile(&sum, (struct gk_range){lo, gk_min_u64(lo + SUM_TILE, args->len)});
