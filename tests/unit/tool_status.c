@@ -22,6 +22,11 @@ static const char sample[] =
     "\"state\":\"running\",\"version\":3,\"model_hash\":\"00000000000000aa\","
     "\"hash_version\":3,\"ledger\":{\"pushes\":3,\"applied\":3}}";
 
+struct command {
+    pid_t pid;
+    int tell, hear;
+};
+
 struct server {
     void *zmq;
     uv_loop_t loop;
@@ -116,32 +121,52 @@ static void close_server(struct server *server)
     gk_net_context_free(server->zmq);
 }
 
-/* Run `gkps status` on the addresses while the server answers; the exit code.  Output and errors
- * are in server->out. */
-static int ask(struct server *server, const char *addresses, const char *flag)
+/* Start the process that will run the command, once it is told its arguments.  Before any context
+ * of ZeroMQ exists: a fork of a process with threads may find the allocator locked for ever. */
+static void fork_command(struct command *ret)
 {
-    char *argv[] = {(char *)"gkps",    (char *)"status", (char *)"--server",
-                    (char *)addresses, (char *)flag,     NULL};
-    int ends[2], status;
-    pid_t pid;
+    int tell[2], hear[2];
 
-    cr_assert_eq(uv_pipe(ends, 0, 0), 0);
+    cr_assert(uv_pipe(tell, 0, 0) == 0 && uv_pipe(hear, 0, 0) == 0);
     fflush(stdout);
-    pid = fork();
-    if (pid == 0) {
-        dup2(ends[1], 1);
-        dup2(ends[1], 2);
-        int code = gk_tool_main(flag ? 5 : 4, argv);
+    ret->pid = fork();
+    if (ret->pid == 0) {
+        char lines[512] = "";
+        char *argv[] = {(char *)"gkps", (char *)"status", (char *)"--server", lines, NULL, NULL};
+
+        close(tell[1]);
+        for (size_t used = 0; read(tell[0], lines + used, 1) == 1; used++) {
+        }
+        argv[4] = strchr(lines, '\n') + 1; /* a flag, or "" */
+        argv[4][-1] = '\0';
+        dup2(hear[1], 1);
+        dup2(hear[1], 2);
+        int code = gk_tool_main(argv[4][0] ? 5 : 4, argv);
         fflush(stdout);
         _exit(code);
     }
-    close(ends[1]);
+    close(tell[0]);
+    close(hear[1]);
+    ret->tell = tell[1];
+    ret->hear = hear[0];
+}
+
+/* Run `gkps status` on the addresses while the server answers; the exit code.  Output and errors
+ * are in server->out. */
+static int ask(struct server *server, const struct command *command, const char *addresses,
+               const char *flag)
+{
+    char lines[512];
+    int status, length = snprintf(lines, sizeof(lines), "%s\n%s", addresses, flag);
+
+    cr_assert_eq(write(command->tell, lines, (size_t)length), length);
+    close(command->tell);
     uv_pipe_init(&server->loop, &server->pipe, 0);
     server->pipe.data = server;
-    uv_pipe_open(&server->pipe, ends[0]);
+    uv_pipe_open(&server->pipe, command->hear);
     uv_read_start((uv_stream_t *)&server->pipe, on_alloc, on_read);
     uv_run(&server->loop, UV_RUN_DEFAULT);
-    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_assert_eq(waitpid(command->pid, &status, 0), command->pid);
     close_server(server);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
@@ -153,11 +178,14 @@ static bool said(const struct server *server, const char *words)
 
 Test(status, shows_an_answer)
 {
+    struct command command;
     struct server server;
 
+    fork_command(&command);
     open_server(&server, sample);
     server.silent_once = true; /* asked again */
-    cr_assert_eq(ask(&server, gk_zsock_address(server.zsock), NULL), GK_EXIT_OK, "%s", server.out);
+    cr_assert_eq(ask(&server, &command, gk_zsock_address(server.zsock), ""), GK_EXIT_OK, "%s",
+                 server.out);
     cr_assert_eq(server.requests, 2);
     cr_assert(said(&server,
                    "job j1 (01): 1 servers, 1 workers\nmodel hash 00000000000000aa at version 3\n"),
@@ -166,12 +194,15 @@ Test(status, shows_an_answer)
 
 Test(status, json_without_scheme)
 {
+    struct command command;
     struct server server;
     json_t *object;
 
+    fork_command(&command);
     open_server(&server, sample);
-    cr_assert_eq(ask(&server, gk_zsock_address(server.zsock) + strlen("tcp://"), "--json"),
-                 GK_EXIT_OK);
+    cr_assert_eq(
+        ask(&server, &command, gk_zsock_address(server.zsock) + strlen("tcp://"), "--json"),
+        GK_EXIT_OK);
     object = json_loads(server.out, 0, NULL);
     cr_assert(json_is_true(json_object_get(object, "whole_job")), "%s", server.out);
     json_decref(object);
@@ -179,18 +210,22 @@ Test(status, json_without_scheme)
 
 Test(status, a_ledger_that_does_not_balance)
 {
+    struct command command;
     struct server server;
 
+    fork_command(&command);
     open_server(&server, "{\"ledger\":{\"pushes\":3,\"applied\":1}}");
-    cr_assert_eq(ask(&server, gk_zsock_address(server.zsock), NULL), GK_EXIT_INTERNAL);
+    cr_assert_eq(ask(&server, &command, gk_zsock_address(server.zsock), ""), GK_EXIT_INTERNAL);
     cr_assert(said(&server, "OFF BY 2"), "%s", server.out);
 }
 
 Test(status, who_does_not_answer_is_named)
 {
+    struct command command;
     struct server server, other;
     char addresses[128], away[64];
 
+    fork_command(&command);
     open_server(&other, sample);
     snprintf(away, sizeof(away), "%s", gk_zsock_address(other.zsock));
     gk_zsock_close(other.zsock, 0); /* its port is free again */
@@ -198,7 +233,7 @@ Test(status, who_does_not_answer_is_named)
     close_server(&other);
     open_server(&server, NULL);
     snprintf(addresses, sizeof(addresses), "%s,%s", away, gk_zsock_address(server.zsock));
-    cr_assert_eq(ask(&server, addresses, "--timeout=0.3"), GK_EXIT_PEER);
+    cr_assert_eq(ask(&server, &command, addresses, "--timeout=0.3"), GK_EXIT_PEER);
     snprintf(away + strlen(away), sizeof(away) - strlen(away), ": no server is there");
     cr_assert(said(&server, away), "%s", server.out);
     cr_assert(said(&server, "is connected but does not answer"), "%s", server.out);
@@ -215,10 +250,13 @@ Test(status, nonsense_is_named)
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct command command;
         struct server server;
 
+        fork_command(&command);
         open_server(&server, cases[i].json);
-        cr_assert_eq(ask(&server, gk_zsock_address(server.zsock), "--timeout=0.3"), GK_EXIT_PEER);
+        cr_assert_eq(ask(&server, &command, gk_zsock_address(server.zsock), "--timeout=0.3"),
+                     GK_EXIT_PEER);
         cr_assert(said(&server, cases[i].words), "%s", server.out);
     }
 }
@@ -229,10 +267,13 @@ Test(status, wrong_addresses_are_usage_errors)
                                         "ftp://x:1"};
 
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        struct command command;
         struct server server;
 
+        fork_command(&command);
         open_server(&server, sample);
-        cr_assert_eq(ask(&server, wrong[i], NULL), GK_EXIT_USAGE, "'%s': %s", wrong[i], server.out);
+        cr_assert_eq(ask(&server, &command, wrong[i], ""), GK_EXIT_USAGE, "'%s': %s", wrong[i],
+                     server.out);
         cr_assert(said(&server, "gkps status: "));
     }
 }
