@@ -7,9 +7,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One step may send, per shard: HELLO, PING, LEAVE, a window each of INIT, push and pull, and say a
- * few things. */
-enum { ACTIONS_PER_SHARD = 4 * GK_WINDOW_SLOTS + 8, ACTIONS_BESIDE = 32 };
+/* What one step emits at most.
+ *
+ * Per shard, from the pumps, each of which runs once: a window sends no chunk twice (a slot that
+ * was used is not due, and a chunk takes a slot), so INIT, push and pull send at most
+ * GK_WINDOW_SLOTS each; HELLO, PING and LEAVE one each; beginning an empty push says one line.
+ * Beside them, from the one event and the one move of the phase: INSTALL or the two lines of a
+ * WELCOME or NACK; a line for each push of the ring that was decided otherwise; RESET, MAKE_INIT
+ * and the lines of joining and of a void residual; one of STEP, PERSIST and EVALUATE; a stall line;
+ * ARM_TIMER; EXIT. */
+enum {
+    SENDS_ALONE = 3,
+    LINES_PER_SHARD = 1,
+    ACTIONS_PER_SHARD = 3 * GK_WINDOW_SLOTS + SENDS_ALONE + LINES_PER_SHARD,
+    ACTIONS_BESIDE = 2 + GK_RING_ENTRIES + 4 + 1 + 1 + 1 + 1,
+};
 
 enum gk_err gk_worker_actions_new(uint32_t servers, struct gk_worker_actions **ret_actions)
 {
@@ -138,4 +150,9 @@ bool gk_retry_due(struct gk_worker *worker, struct gk_retry *retry)
 void gk_retry_stop(struct gk_retry *retry)
 {
     memset(retry, 0, sizeof(*retry));
+}
+
+uint64_t gk_retry_due_us(const struct gk_retry *retry)
+{
+    return retry->req_id ? retry->due_us : UINT64_MAX;
 }

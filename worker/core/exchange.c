@@ -11,8 +11,6 @@
 #include "common/bits.h"
 #include "common/exit.h"
 
-#include <string.h>
-
 uint64_t gk_exchange_highest(const struct gk_worker *worker)
 {
     uint64_t highest = 0;
@@ -25,89 +23,14 @@ uint64_t gk_exchange_highest(const struct gk_worker *worker)
     return highest;
 }
 
-static void entry_free(struct gk_worker *worker, struct gk_ring_entry *entry)
-{
-    gk_push_free(entry->push);
-    entry->push = NULL;
-    entry->persisted = false;
-    memset(entry->decided, 0, worker->config->servers * sizeof(*entry->decided));
-}
-
-void gk_ring_clear(struct gk_worker *worker)
-{
-    for (uint32_t i = 0; i < GK_RING_ENTRIES; i++) {
-        entry_free(worker, &worker->ring[i]);
-    }
-}
-
-bool gk_ring_has_room(const struct gk_worker *worker)
-{
-    for (uint32_t i = 0; i < GK_RING_ENTRIES; i++) {
-        if (!worker->ring[i].push) {
-            return true;
-        }
-    }
-    return false;
-}
-
-void gk_ring_put(struct gk_worker *worker, struct gk_push *push)
-{
-    for (uint32_t i = 0; i < GK_RING_ENTRIES; i++) {
-        if (!worker->ring[i].push) {
-            worker->ring[i].push = push;
-            return;
-        }
-    }
-    GK_ASSERT(!"a step was started without room in the ring");
-}
-
-const struct gk_push *gk_ring_find(const struct gk_worker *worker, uint64_t step,
-                                   const struct gk_ring_entry **ret_entry)
-{
-    for (uint32_t i = 0; i < GK_RING_ENTRIES; i++) {
-        if (worker->ring[i].push && worker->ring[i].push->step == step) {
-            *ret_entry = &worker->ring[i];
-            return worker->ring[i].push;
-        }
-    }
-    return NULL;
-}
-
-static void decide(struct gk_worker *worker, struct gk_ring_entry *entry, struct gk_shard *shard,
-                   const struct gk_header *header)
-{
-    uint64_t step = entry->push->step;
-    bool everywhere = true;
-
-    if (entry->decided[shard->index] || shard->durable_version <= step) {
-        return;
-    }
-    entry->decided[shard->index] = true;
-    if (header->verdict == GK_VERDICT_NONE || header->verdict_step < step) {
-        worker->stats.lost++;
-        gk_worker_trace(worker, GK_LOG_ERROR, "WORKER-PUSH-LOST",
-                        "shard %u committed step %llu without the push of rank %u", shard->index,
-                        (unsigned long long)step, worker->config->rank);
-    }
-    for (uint32_t i = 0; i < worker->config->servers; i++) {
-        everywhere = everywhere && entry->decided[i];
-    }
-    if (everywhere) {
-        entry_free(worker, entry);
-    }
-}
-
 void gk_exchange_observe(struct gk_worker *worker, struct gk_shard *shard,
                          const struct gk_header *header)
 {
     shard->heard_us = worker->now_us;
     shard->version = gk_max_u64(shard->version, header->version);
-    shard->durable_version = gk_max_u64(shard->durable_version, header->durable_version);
-    for (uint32_t i = 0; i < GK_RING_ENTRIES; i++) {
-        if (worker->ring[i].push) {
-            decide(worker, &worker->ring[i], shard, header);
-        }
-    }
+    shard->durable_version =
+        gk_max_u64(shard->durable_version, gk_min_u64(header->durable_version, shard->version));
+    gk_ring_observe(worker, shard, header);
     if (shard->push.chunks > 0 && shard->version > shard->push_step) {
         gk_window_stop(&shard->push);
     }
@@ -177,15 +100,15 @@ static void send_push_chunk(struct gk_worker *worker, struct gk_shard *shard,
 /* A shard behind `target` for whose step no push is left: the state of a former life is gone, so it
  * gets an empty push; unless this life made that push and saw it durable, in which case the shard
  * has gone back in time. */
-static bool begin_lost_push(struct gk_worker *worker, struct gk_shard *shard)
+static void begin_lost_push(struct gk_worker *worker, struct gk_shard *shard)
 {
     if (shard->version >= worker->first_step && shard->version < worker->next_step) {
         gk_worker_exit(worker, GK_EXIT_PEER,
-                       "ROLLBACK: shard %u at %s went back to version %llu, which it had reported "
-                       "durable; the job is at version %llu",
+                       "ROLLBACK: shard %u at %s went back to version %llu, but had reported a "
+                       "later one durable; the job is at version %llu",
                        shard->index, worker->config->addresses[shard->index],
                        (unsigned long long)shard->version, (unsigned long long)worker->target);
-        return false;
+        return;
     }
     gk_window_start(&shard->push, 1, 1);
     shard->push_lost = true;
@@ -194,7 +117,6 @@ static bool begin_lost_push(struct gk_worker *worker, struct gk_shard *shard)
     gk_worker_trace(worker, GK_LOG_WARN, "WORKER-LOST",
                     "the push of step %llu is lost with a former life: shard %u gets an empty one",
                     (unsigned long long)shard->version, shard->index);
-    return true;
 }
 
 static void begin_push(struct gk_worker *worker, struct gk_shard *shard)
@@ -205,33 +127,36 @@ static void begin_push(struct gk_worker *worker, struct gk_shard *shard)
     if (shard->push.chunks > 0 && shard->push_step == shard->version) {
         return;
     }
-    if (!push) {
-        if (worker->phase == GK_PHASE_EXCHANGING && shard->version < worker->target) {
-            (void)begin_lost_push(worker, shard);
+    if (push && !entry->decided[shard->index]) {
+        if (entry->persisted) {
+            gk_window_start(&shard->push, push->slices[shard->index].chunks_count, GK_PUSH_WINDOW);
+            shard->push_lost = false;
+            shard->push_step = shard->version;
         }
-        return;
-    }
-    if (entry->persisted && !entry->decided[shard->index]) {
-        gk_window_start(&shard->push, push->slices[shard->index].chunks_count, GK_PUSH_WINDOW);
-        shard->push_lost = false;
-        shard->push_step = shard->version;
+    } else if (shard->version < worker->target) {
+        begin_lost_push(worker, shard);
     }
 }
 
-void gk_exchange_pump(struct gk_worker *worker, struct gk_shard *shard)
+static bool exchanges(const struct gk_worker *worker, const struct gk_shard *shard)
+{
+    return shard->state == GK_SESSION_READY && shard->initialised &&
+           worker->phase != GK_PHASE_JOINING && worker->phase != GK_PHASE_DONE;
+}
+
+static bool pulls(const struct gk_worker *worker, const struct gk_shard *shard)
+{
+    return worker->phase == GK_PHASE_EXCHANGING && gk_window_active(&shard->pull);
+}
+
+static void pump_push(struct gk_worker *worker, struct gk_shard *shard)
 {
     const struct gk_ring_entry *entry;
     uint32_t chunk;
     uint64_t req_id;
     bool again;
 
-    if (shard->state != GK_SESSION_READY || !shard->initialised ||
-        worker->phase == GK_PHASE_JOINING) {
-        return;
-    }
-    begin_push(worker, shard);
     while (
-        worker->phase != GK_PHASE_DONE && gk_window_active(&shard->push) &&
         gk_window_send(&shard->push, worker->now_us, &worker->req_ids, &chunk, &req_id, &again)) {
         const struct gk_push *push =
             shard->push_lost ? NULL : gk_ring_find(worker, shard->push_step, &entry);
@@ -240,8 +165,15 @@ void gk_exchange_pump(struct gk_worker *worker, struct gk_shard *shard)
         worker->stats.retries += again;
         send_push_chunk(worker, shard, push, chunk, req_id);
     }
+}
+
+static void pump_pull(struct gk_worker *worker, struct gk_shard *shard)
+{
+    uint32_t chunk;
+    uint64_t req_id;
+    bool again;
+
     while (
-        worker->phase == GK_PHASE_EXCHANGING && gk_window_active(&shard->pull) &&
         gk_window_send(&shard->pull, worker->now_us, &worker->req_ids, &chunk, &req_id, &again)) {
         struct gk_msg *msg = gk_worker_emit_send(worker, shard, GK_KIND_PULL_DENSE, req_id);
 
@@ -252,13 +184,41 @@ void gk_exchange_pump(struct gk_worker *worker, struct gk_shard *shard)
     }
 }
 
+void gk_exchange_pump(struct gk_worker *worker, struct gk_shard *shard)
+{
+    if (exchanges(worker, shard)) {
+        begin_push(worker, shard);
+    }
+    if (exchanges(worker, shard) && gk_window_active(&shard->push)) {
+        pump_push(worker, shard);
+    }
+    if (exchanges(worker, shard) && pulls(worker, shard)) {
+        pump_pull(worker, shard);
+    }
+}
+
+uint64_t gk_exchange_due_us(const struct gk_worker *worker, const struct gk_shard *shard)
+{
+    uint64_t due_us = UINT64_MAX;
+
+    if (exchanges(worker, shard) && gk_window_active(&shard->push)) {
+        due_us = gk_window_due_us(&shard->push, worker->now_us);
+    }
+    if (exchanges(worker, shard) && pulls(worker, shard)) {
+        due_us = gk_min_u64(due_us, gk_window_due_us(&shard->pull, worker->now_us));
+    }
+    return due_us;
+}
+
 void gk_exchange_push_ok(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg)
 {
     uint32_t chunk;
 
     if (!gk_window_answer(&shard->push, msg->h.req_id, worker->now_us, &chunk)) {
         worker->stats.duplicates++; /* also the answer that a verdict has overtaken */
+        return;
     }
+    gk_stall_progress(worker);
 }
 
 static bool all_pushed(const struct gk_worker *worker)
@@ -273,38 +233,49 @@ static bool all_pushed(const struct gk_worker *worker)
     return true;
 }
 
-void gk_exchange_params(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg)
+/* The chunk that a request asks for. */
+static bool find_chunk(const struct gk_window *window, uint64_t req_id, uint32_t *ret_chunk)
 {
-    struct gk_worker_action *action;
-    uint32_t chunk = 0;
-    uint64_t lo, hi;
-
-    if (worker->phase != GK_PHASE_EXCHANGING || !gk_window_holds(&shard->pull, msg->h.req_id)) {
-        worker->stats.duplicates++;
-        return;
-    }
-    if (msg->h.version != worker->target && !(worker->config->plant & GK_WORKER_PLANT_MIXED_PULL)) {
-        worker->stats.bad_messages++; /* P5: never another version than the one asked for */
-        return;
-    }
-    for (uint32_t i = 0; i < GK_WINDOW_SLOTS; i++) {
-        if (shard->pull.slots[i].active && shard->pull.slots[i].req_id == msg->h.req_id) {
-            chunk = shard->pull.slots[i].chunk;
+    for (uint32_t i = 0; i < window->limit; i++) {
+        if (window->slots[i].active && window->slots[i].req_id == req_id) {
+            *ret_chunk = window->slots[i].chunk;
+            return true;
         }
     }
-    lo = shard->lo + (uint64_t)chunk * GK_CHUNK_FLOATS;
-    hi = gk_min_u64(lo + GK_CHUNK_FLOATS, shard->hi);
-    if (msg->h.lo != lo || msg->h.hi != hi || msg->h.plane != 0) {
-        worker->stats.bad_messages++;
-        return;
-    }
-    (void)gk_window_answer(&shard->pull, msg->h.req_id, worker->now_us, &chunk);
+    return false;
+}
+
+static void account_params(struct gk_worker *worker)
+{
     if (worker->pushed_us == 0) {
         worker->pushed_us = worker->now_us;
     }
     if (worker->first_params_us == 0) {
         worker->first_params_us = worker->now_us;
     }
+}
+
+void gk_exchange_params(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg)
+{
+    struct gk_worker_action *action;
+    uint32_t chunk;
+    uint64_t lo, hi;
+
+    if (worker->phase != GK_PHASE_EXCHANGING || !find_chunk(&shard->pull, msg->h.req_id, &chunk)) {
+        worker->stats.duplicates++;
+        return;
+    }
+    lo = shard->lo + (uint64_t)chunk * GK_CHUNK_FLOATS;
+    hi = gk_min_u64(lo + GK_CHUNK_FLOATS, shard->hi);
+    /* P5: never another version than the one asked for. */
+    if ((msg->h.version != worker->target &&
+         !(worker->config->plant & GK_WORKER_PLANT_MIXED_PULL)) ||
+        msg->h.lo != lo || msg->h.hi != hi || msg->h.plane != 0) {
+        worker->stats.bad_messages++;
+        return;
+    }
+    (void)gk_window_answer(&shard->pull, msg->h.req_id, worker->now_us, &chunk);
+    account_params(worker);
     action = gk_worker_emit(worker, GK_WORKER_INSTALL);
     action->step = worker->target;
     action->lo = lo;

@@ -1,8 +1,8 @@
-/* INIT: rank 0 gives version 0 to every shard that has none.
+/* INIT: rank 0 gives version 0 to every shard that has none, or another than the rest.
  *
- * All ranks wait until every shard shows the same init id.  A shard without a version while another
- * is beyond version 0 has lost its state: the job must not begin again beside the old one
- * (LOST_SHARD). */
+ * All ranks wait until every shard shows the same init id and the same job.  A shard without a
+ * version while another is beyond version 0 has lost its state: the job must not begin again beside
+ * the old one (LOST_SHARD). */
 #include "worker/core/internal.h"
 
 #include "common/bits.h"
@@ -28,9 +28,43 @@ static const struct gk_shard *lost_shard(const struct gk_worker *worker)
     return NULL;
 }
 
-bool gk_init_agreed(struct gk_worker *worker)
+/* All shards show one init of one run. */
+static bool all_same(const struct gk_worker *worker)
 {
     const struct gk_shard *first = &worker->shards[0];
+
+    for (uint32_t i = 0; i < worker->config->servers; i++) {
+        const struct gk_shard *shard = &worker->shards[i];
+
+        if (!shard->initialised || shard->init_id != first->init_id ||
+            !uid_equal(shard->job_uid, first->job_uid)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Beyond version 0 nobody can make two shards agree that do not. */
+static void check_runs(struct gk_worker *worker)
+{
+    const struct gk_shard *first = &worker->shards[0];
+
+    for (uint32_t i = 1; i < worker->config->servers; i++) {
+        const struct gk_shard *shard = &worker->shards[i];
+
+        if (shard->initialised && first->initialised &&
+            (shard->init_id != first->init_id || !uid_equal(shard->job_uid, first->job_uid))) {
+            gk_worker_exit(worker, GK_EXIT_CONFIG,
+                           "shards 0 and %u belong to different runs of job '%s': stop the servers "
+                           "of the older one",
+                           i, worker->config->job);
+            return;
+        }
+    }
+}
+
+bool gk_init_agreed(struct gk_worker *worker)
+{
     const struct gk_shard *lost = lost_shard(worker);
 
     if (lost) {
@@ -44,45 +78,32 @@ bool gk_init_agreed(struct gk_worker *worker)
     if (!gk_session_all_ready(worker)) {
         return false;
     }
-    for (uint32_t i = 0; i < worker->config->servers; i++) {
-        const struct gk_shard *shard = &worker->shards[i];
-
-        if (!shard->initialised || shard->init_id != first->init_id) {
-            return false;
-        }
+    if (gk_exchange_highest(worker) > 0) {
+        check_runs(worker);
     }
-    for (uint32_t i = 1; i < worker->config->servers; i++) {
-        if (!uid_equal(worker->shards[i].job_uid, first->job_uid)) {
-            gk_worker_exit(worker, GK_EXIT_CONFIG,
-                           "shards 0 and %u belong to different runs of job '%s': stop the servers "
-                           "of the older one",
-                           i, worker->config->job);
-            return false;
-        }
-    }
-    return true;
+    return worker->phase != GK_PHASE_DONE && all_same(worker);
 }
 
+/* Of a shard, once the init is made: it has none, or not the one that it is to get. */
 static bool lacks_init(const struct gk_worker *worker, const struct gk_shard *shard)
 {
-    return !shard->initialised || (worker->init_made && shard->init_id != worker->made_init_id);
+    return !shard->initialised || shard->init_id != worker->made_init_id ||
+           !uid_equal(shard->job_uid, worker->init_uid);
 }
 
-static bool anybody_lacks_init(const struct gk_worker *worker)
+static bool makes_init(const struct gk_worker *worker)
 {
-    for (uint32_t i = 0; i < worker->config->servers; i++) {
-        const struct gk_shard *shard = &worker->shards[i];
-
-        if (lacks_init(worker, shard) || shard->init_id != worker->shards[0].init_id) {
-            return true;
-        }
-    }
-    return false;
+    return worker->config->rank == 0 && worker->phase != GK_PHASE_DONE && worker->version == 0 &&
+           gk_exchange_highest(worker) == 0 && gk_session_all_ready(worker) && !all_same(worker);
 }
 
-/* The uid of a run that a former life of rank 0 began with the same init, or a new one. */
+/* The uid of a run that has begun with the same init, by this life of rank 0 or by a former one; or
+ * a new one. */
 static struct gk_uid choose_uid(const struct gk_worker *worker)
 {
+    if ((worker->job_uid.hi || worker->job_uid.lo) && worker->init_id == worker->made_init_id) {
+        return worker->job_uid;
+    }
     for (uint32_t i = 0; i < worker->config->servers; i++) {
         const struct gk_shard *shard = &worker->shards[i];
 
@@ -91,6 +112,20 @@ static struct gk_uid choose_uid(const struct gk_worker *worker)
         }
     }
     return worker->minted_uid;
+}
+
+/* A shard that has begun with another uid must begin again, at chunk 0. */
+static void settle_uid(struct gk_worker *worker)
+{
+    struct gk_uid uid = choose_uid(worker);
+
+    if (uid_equal(uid, worker->init_uid)) {
+        return;
+    }
+    worker->init_uid = uid;
+    for (uint32_t i = 0; i < worker->config->servers; i++) {
+        gk_window_stop(&worker->shards[i].init);
+    }
 }
 
 static uint32_t chunks_of(const struct gk_shard *shard)
@@ -105,7 +140,7 @@ static void send_chunk(struct gk_worker *worker, struct gk_shard *shard, uint32_
     struct gk_header *h = &msg->h;
 
     h->init_id = worker->made_init_id;
-    h->job_uid = choose_uid(worker);
+    h->job_uid = worker->init_uid;
     h->chunk = chunk;
     h->chunks = shard->init.chunks;
     h->lo = shard->lo + (uint64_t)chunk * GK_CHUNK_FLOATS;
@@ -122,7 +157,7 @@ static void pump_shard(struct gk_worker *worker, struct gk_shard *shard)
     bool again;
 
     if (!lacks_init(worker, shard) || gk_window_complete(&shard->init)) {
-        return; /* the next WELCOME shows the init id */
+        return; /* the next WELCOME shows what it has */
     }
     if (shard->init.chunks == 0) {
         /* Chunk 0 alone first: with it the shard learns the job and sets its memory up. */
@@ -137,9 +172,7 @@ static void pump_shard(struct gk_worker *worker, struct gk_shard *shard)
 
 void gk_init_pump(struct gk_worker *worker)
 {
-    if (worker->config->rank != 0 || !gk_session_all_ready(worker) ||
-        gk_exchange_highest(worker) > 0 || worker->phase == GK_PHASE_DONE ||
-        !anybody_lacks_init(worker)) {
+    if (!makes_init(worker)) {
         return;
     }
     if (!worker->init_made) {
@@ -149,8 +182,39 @@ void gk_init_pump(struct gk_worker *worker)
         }
         return;
     }
+    settle_uid(worker);
     for (uint32_t i = 0; i < worker->config->servers; i++) {
         pump_shard(worker, &worker->shards[i]);
+    }
+}
+
+uint64_t gk_init_due_us(const struct gk_worker *worker)
+{
+    uint64_t due_us = UINT64_MAX;
+
+    if (!worker->init_made || !makes_init(worker)) {
+        return due_us;
+    }
+    for (uint32_t i = 0; i < worker->config->servers; i++) {
+        const struct gk_shard *shard = &worker->shards[i];
+
+        if (lacks_init(worker, shard) && gk_window_active(&shard->init)) {
+            due_us = gk_min_u64(due_us, gk_window_due_us(&shard->init, worker->now_us));
+        }
+    }
+    return due_us;
+}
+
+/* A WELCOME has shown what the shard has.  A window that is complete, and all the same did not lead
+ * to a version, was for nothing (somebody else sent another init): it begins again. */
+void gk_init_observe(struct gk_worker *worker, struct gk_shard *shard)
+{
+    if (shard->init.chunks > 0 &&
+        (!lacks_init(worker, shard) || gk_window_complete(&shard->init))) {
+        gk_window_stop(&shard->init);
+    }
+    if (shard->initialised) {
+        shard->init_words.text[0] = '\0';
     }
 }
 

@@ -8,11 +8,12 @@
 
 enum { GK_RING_ENTRIES = 2 };
 
-enum gk_session_state {                      /* of the connection to one shard */
-                        GK_SESSION_DOWN,     /* not connected */
-                        GK_SESSION_GREETING, /* connected, HELLO not answered */
-                        GK_SESSION_READY,    /* WELCOME is here */
-                        GK_SESSION_COUNT,
+/* Of the connection to one shard. */
+enum gk_session_state {
+    GK_SESSION_DOWN,     /* not connected */
+    GK_SESSION_GREETING, /* connected, HELLO not answered */
+    GK_SESSION_READY,    /* WELCOME is here */
+    GK_SESSION_COUNT,
 };
 
 struct gk_retry {    /* a request that is not a chunk */
@@ -25,7 +26,8 @@ struct gk_shard {
     uint32_t index;
     uint64_t lo, hi; /* of the parameter vector */
     enum gk_session_state state;
-    uint64_t since_us; /* of the state */
+    uint64_t since_us;   /* of the state */
+    uint64_t unready_us; /* when it was last READY, while it is not */
 
     /* Handshake. */
     uint64_t session;
@@ -33,14 +35,13 @@ struct gk_shard {
     struct gk_retry hello;
     uint32_t refusal; /* enum gk_code of the last REFUSE, 0 after a WELCOME */
     struct gk_words refusal_words;
-    bool refusal_logged;
 
     /* What the shard has shown. */
     bool initialised;
     bool finished;
     uint64_t init_id;
     struct gk_uid job_uid;
-    uint64_t version, durable_version;
+    uint64_t version, durable_version; /* durable_version <= version, whatever the shard says */
     uint32_t workers_present;
     uint64_t heard_us;
     struct gk_ping pong; /* the last one */
@@ -73,18 +74,20 @@ struct gk_worker {
     uint64_t life_nonce;
     uint32_t incarnation;
     uint32_t epoch;
-    struct gk_uid job_uid; /* known once joined, or minted */
+    struct gk_uid job_uid; /* known once joined */
     uint64_t init_id;
     bool all_welcomed; /* once; from then on FENCED means exit */
 
     bool init_asked, init_made; /* MAKE_INIT */
     uint64_t made_init_id;
     struct gk_uid minted_uid;
+    struct gk_uid init_uid; /* what INIT carries */
 
     uint64_t target;                /* the version that EXCHANGING fetches, or COMPUTING works on */
     uint64_t version;               /* installed on all shards */
     uint64_t evaluated_version;     /* + 1; 0: none */
     uint64_t first_step, next_step; /* this life has made the pushes of [first_step, next_step) */
+    uint64_t leaving_us;
 
     uint64_t req_ids;
     struct gk_ring_entry ring[GK_RING_ENTRIES];
@@ -106,24 +109,27 @@ void gk_worker_trace(struct gk_worker *worker, enum gk_log_level level, const ch
 void gk_worker_exit(struct gk_worker *worker, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Shared by the files that send requests. */
+/* actions.c: requests that are not chunks. */
 void gk_retry_start(struct gk_worker *worker, struct gk_retry *retry);
-bool gk_retry_due(struct gk_worker *worker,
-                  struct gk_retry *retry); /* true: send now; moves the next try */
+/* True: send now; moves the next try. */
+bool gk_retry_due(struct gk_worker *worker, struct gk_retry *retry);
 void gk_retry_stop(struct gk_retry *retry);
+uint64_t gk_retry_due_us(const struct gk_retry *retry);
 
 /* session.c */
 void gk_session_up(struct gk_worker *worker, struct gk_shard *shard);
 void gk_session_down(struct gk_worker *worker, struct gk_shard *shard);
-void gk_session_greet_again(struct gk_worker *worker, struct gk_shard *shard);
 void gk_session_welcome(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg);
 void gk_session_refuse(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg);
 void gk_session_nack(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg);
 void gk_session_pump(struct gk_worker *worker, struct gk_shard *shard);
+uint64_t gk_session_due_us(const struct gk_worker *worker, const struct gk_shard *shard);
 bool gk_session_all_ready(const struct gk_worker *worker);
 
 /* init.c */
+void gk_init_observe(struct gk_worker *worker, struct gk_shard *shard);
 void gk_init_pump(struct gk_worker *worker);
+uint64_t gk_init_due_us(const struct gk_worker *worker);
 void gk_init_ok(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg);
 bool gk_init_agreed(struct gk_worker *worker);
 
@@ -133,22 +139,39 @@ void gk_exchange_observe(struct gk_worker *worker, struct gk_shard *shard,
 void gk_exchange_new_session(struct gk_worker *worker, struct gk_shard *shard);
 void gk_exchange_begin(struct gk_worker *worker, uint64_t target);
 void gk_exchange_pump(struct gk_worker *worker, struct gk_shard *shard);
+uint64_t gk_exchange_due_us(const struct gk_worker *worker, const struct gk_shard *shard);
 void gk_exchange_push_ok(struct gk_worker *worker, struct gk_shard *shard,
                          const struct gk_msg *msg);
 void gk_exchange_params(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg);
 void gk_exchange_gone(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg);
 bool gk_exchange_complete(struct gk_worker *worker);
 uint64_t gk_exchange_highest(const struct gk_worker *worker);
-bool gk_ring_has_room(const struct gk_worker *worker);
+
+/* ring.c: the pushes that some shard has not yet decided for good. */
 void gk_ring_put(struct gk_worker *worker, struct gk_push *push);
+void gk_ring_persisted(struct gk_worker *worker);
+void gk_ring_observe(struct gk_worker *worker, struct gk_shard *shard,
+                     const struct gk_header *header);
+void gk_ring_clear(struct gk_worker *worker);
+bool gk_ring_has_room(const struct gk_worker *worker);
+bool gk_ring_owes(const struct gk_worker *worker, const struct gk_shard *shard);
 const struct gk_push *gk_ring_find(const struct gk_worker *worker, uint64_t step,
                                    const struct gk_ring_entry **ret_entry);
-void gk_ring_clear(struct gk_worker *worker);
 
-/* stall.c */
-void gk_stall_progress(
-    struct gk_worker *worker); /* something went on: the clock of stall lines starts again */
+/* leave.c */
+void gk_leave_begin(struct gk_worker *worker);
+void gk_leave_pump(struct gk_worker *worker, struct gk_shard *shard);
+uint64_t gk_leave_due_us(const struct gk_worker *worker, const struct gk_shard *shard);
+void gk_leave_ok(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg);
+void gk_leave_progress(struct gk_worker *worker);
+
+/* stall.c: every wait says whom it waits for. */
+/* Something went on: the clock of stall lines starts again. */
+void gk_stall_progress(struct gk_worker *worker);
 void gk_stall_check(struct gk_worker *worker);
-uint64_t gk_stall_due_us(const struct gk_worker *worker);
+
+/* watch.c: deadlines, and when to look again. */
+void gk_watch_deadlines(struct gk_worker *worker);
+uint64_t gk_watch_due_us(const struct gk_worker *worker);
 
 #endif

@@ -11,6 +11,7 @@
 #include "worker/core/internal.h"
 
 #include "common/assert.h"
+#include "common/bits.h"
 #include "common/exit.h"
 
 #include <string.h>
@@ -26,6 +27,9 @@ static const uint32_t session_successors[GK_SESSION_COUNT] = {
 static void set_state(struct gk_worker *worker, struct gk_shard *shard, enum gk_session_state to)
 {
     GK_ASSERT(session_successors[shard->state] & 1u << to);
+    if (shard->state == GK_SESSION_READY) {
+        shard->unready_us = worker->now_us;
+    }
     shard->state = to;
     shard->since_us = worker->now_us;
 }
@@ -64,7 +68,7 @@ void gk_session_down(struct gk_worker *worker, struct gk_shard *shard)
     }
 }
 
-void gk_session_greet_again(struct gk_worker *worker, struct gk_shard *shard)
+static void greet_again(struct gk_worker *worker, struct gk_shard *shard)
 {
     if (shard->state == GK_SESSION_READY) {
         set_state(worker, shard, GK_SESSION_GREETING);
@@ -74,6 +78,8 @@ void gk_session_greet_again(struct gk_worker *worker, struct gk_shard *shard)
     }
 }
 
+/* What this life still holds: by the push id a shard may keep a push that it already has, and by
+ * the step it sees that the job is beyond version 0. */
 static void fill_slot(const struct gk_worker *worker, const struct gk_shard *shard,
                       struct gk_hello *hello)
 {
@@ -90,9 +96,10 @@ static void fill_slot(const struct gk_worker *worker, const struct gk_shard *sha
         return;
     }
     hello->slot = GK_SLOT_STEP;
-    hello->slot_step = worker->version;
+    hello->slot_step = gk_max_u64(worker->version, worker->first_step);
     push = gk_ring_find(worker, shard->version, &entry);
     if (push && entry->persisted && !entry->decided[shard->index]) {
+        hello->slot_step = push->step;
         hello->slot_push_id = push->slices[shard->index].id;
     }
 }
@@ -122,81 +129,95 @@ static bool check_welcome(struct gk_worker *worker, struct gk_shard *shard,
 {
     const struct gk_welcome *welcome = &msg->body.welcome;
     const char *address = worker->config->addresses[shard->index];
-    bool knows_job = worker->job_uid.hi || worker->job_uid.lo;
+    uint64_t highest = gk_max_u64(gk_exchange_highest(worker), worker->version);
+    bool other_range = msg->h.lo != shard->lo || msg->h.hi != shard->hi;
 
-    /* Before INIT a shard does not know its range. */
-    if (msg->h.shard != shard->index ||
-        (welcome->initialised && (msg->h.lo != shard->lo || msg->h.hi != shard->hi))) {
+    /* Before INIT a shard does not know its range yet. */
+    if (msg->h.shard != shard->index || (msg->h.hi > 0 && other_range)) {
         gk_worker_exit(worker, GK_EXIT_REFUSED,
-                       "%s serves shard %u with parameters [%llu, %llu), expected shard %u: check "
-                       "the order of --servers",
+                       "%s serves shard %u with parameters [%llu, %llu), expected shard %u with "
+                       "[%llu, %llu): check the order of --servers",
                        address, msg->h.shard, (unsigned long long)msg->h.lo,
-                       (unsigned long long)msg->h.hi, shard->index);
+                       (unsigned long long)msg->h.hi, shard->index, (unsigned long long)shard->lo,
+                       (unsigned long long)shard->hi);
         return false;
     }
-    if (knows_job && welcome->initialised && worker->phase != GK_PHASE_JOINING &&
+    if (worker->phase != GK_PHASE_JOINING && welcome->initialised &&
         (welcome->job_uid.hi != worker->job_uid.hi || welcome->job_uid.lo != worker->job_uid.lo)) {
         gk_worker_exit(worker, GK_EXIT_REFUSED, "shard %u at %s now serves another run of job '%s'",
                        shard->index, address, worker->config->job);
         return false;
     }
-    if (!welcome->initialised && gk_exchange_highest(worker) > 0) {
+    if (!welcome->initialised && highest > 0) {
         gk_worker_exit(worker, GK_EXIT_PEER,
                        "LOST_SHARD: shard %u at %s came back without its state while the job is at "
                        "version %llu; start the job again",
-                       shard->index, address, (unsigned long long)gk_exchange_highest(worker));
+                       shard->index, address, (unsigned long long)highest);
         return false;
     }
     return true;
 }
 
-static void raise_incarnation(struct gk_worker *worker, uint32_t highest)
+/* Every shard must see the same life, so all are greeted again with the new number. */
+static void raise_incarnation(struct gk_worker *worker, struct gk_shard *shard, uint32_t highest)
 {
     if (highest < worker->incarnation) {
         return;
     }
+    if (highest == UINT32_MAX) {
+        gk_worker_exit(worker, GK_EXIT_REFUSED,
+                       "shard %u at %s has seen incarnation %u of rank %u: no higher one is left",
+                       shard->index, worker->config->addresses[shard->index], highest,
+                       worker->config->rank);
+        return;
+    }
     worker->incarnation = highest + 1;
     for (uint32_t i = 0; i < worker->config->servers; i++) {
-        gk_session_greet_again(worker, &worker->shards[i]);
+        greet_again(worker, &worker->shards[i]);
+    }
+}
+
+/* A session that was not there before.  Only here may a version go back: the shard restarted. */
+static void begin_session(struct gk_worker *worker, struct gk_shard *shard,
+                          const struct gk_header *header)
+{
+    shard->session = header->session;
+    shard->version = header->version;
+    shard->durable_version = gk_min_u64(header->durable_version, header->version);
+    memset(&shard->pong, 0, sizeof(shard->pong));
+    worker->stats.sessions++;
+    gk_exchange_new_session(worker, shard);
+    if (shard->welcomed) {
+        gk_worker_trace(worker, GK_LOG_INFO, "WORKER-SESSION",
+                        "shard %u at %s is back, version %llu", shard->index,
+                        worker->config->addresses[shard->index],
+                        (unsigned long long)shard->version);
     }
 }
 
 static void note_welcome(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg)
 {
     const struct gk_welcome *welcome = &msg->body.welcome;
-    bool is_new = shard->session != msg->h.session;
 
-    shard->session = msg->h.session;
-    shard->heard_us = worker->now_us;
+    if (shard->session != msg->h.session) {
+        begin_session(worker, shard, &msg->h);
+    }
+    if (welcome->workers_present > shard->workers_present) {
+        gk_window_resend(&shard->init, worker->now_us); /* perhaps it was held back for this one */
+    }
     shard->initialised = welcome->initialised;
     shard->finished = welcome->finished;
     shard->init_id = msg->h.init_id;
     shard->job_uid = welcome->job_uid;
     shard->workers_present = welcome->workers_present;
     shard->refusal = GK_CODE_NONE;
-    shard->refusal_logged = false;
-    worker->epoch = msg->h.epoch;
-    if (is_new) {
-        /* A new session may show an older version: the shard restarted.  Only here may a version go
-         * back. */
-        shard->version = msg->h.version;
-        shard->durable_version = msg->h.durable_version;
-        worker->stats.sessions++;
-        gk_exchange_new_session(worker, shard);
-        if (shard->welcomed) {
-            gk_worker_trace(worker, GK_LOG_INFO, "WORKER-SESSION",
-                            "shard %u at %s is back, version %llu", shard->index,
-                            worker->config->addresses[shard->index],
-                            (unsigned long long)shard->version);
-        }
-    }
     shard->welcomed = true;
+    worker->epoch = msg->h.epoch;
+    gk_init_observe(worker, shard);
 }
 
 void gk_session_welcome(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg)
 {
-    bool was_ready = shard->state == GK_SESSION_READY;
-
     if (shard->state == GK_SESSION_DOWN || msg->body.welcome.life_nonce != worker->life_nonce ||
         msg->h.req_id != shard->hello.req_id) {
         worker->stats.duplicates++;
@@ -206,7 +227,7 @@ void gk_session_welcome(struct gk_worker *worker, struct gk_shard *shard, const 
         return;
     }
     note_welcome(worker, shard, msg);
-    if (!was_ready) {
+    if (shard->state != GK_SESSION_READY) {
         set_state(worker, shard, GK_SESSION_READY);
         shard->ping_due_us = worker->now_us + GK_PING_US;
         gk_window_resend(&shard->init, worker->now_us);
@@ -217,11 +238,11 @@ void gk_session_welcome(struct gk_worker *worker, struct gk_shard *shard, const 
     gk_exchange_observe(worker, shard, &msg->h);
     gk_retry_start(worker, &shard->hello); /* the next poll, while the job has not begun */
     shard->hello.due_us = worker->now_us + POLL_US;
-    if (!worker->all_welcomed && msg->body.welcome.highest_incarnation > worker->incarnation) {
-        raise_incarnation(worker, msg->body.welcome.highest_incarnation);
-    }
-    if (gk_session_all_ready(worker)) {
-        worker->all_welcomed = true;
+    if (!worker->all_welcomed) {
+        if (msg->body.welcome.highest_incarnation > worker->incarnation) {
+            raise_incarnation(worker, shard, msg->body.welcome.highest_incarnation);
+        }
+        worker->all_welcomed = gk_session_all_ready(worker);
     }
 }
 
@@ -229,6 +250,7 @@ void gk_session_refuse(struct gk_worker *worker, struct gk_shard *shard, const s
 {
     const char *address = worker->config->addresses[shard->index];
     bool retryable = msg->h.flags & GK_FLAG_RETRYABLE;
+    bool known = shard->refusal == msg->h.code;
 
     if (shard->state == GK_SESSION_DOWN || msg->h.req_id != shard->hello.req_id) {
         worker->stats.duplicates++;
@@ -243,7 +265,7 @@ void gk_session_refuse(struct gk_worker *worker, struct gk_shard *shard, const s
                 worker->config->rank, msg->h.incarnation, shard->index, address, msg->words.text);
             return;
         }
-        raise_incarnation(worker, msg->h.incarnation);
+        raise_incarnation(worker, shard, msg->h.incarnation);
         return;
     }
     if (msg->h.code == GK_CODE_WRONG_JOB && shard->welcomed) {
@@ -256,56 +278,57 @@ void gk_session_refuse(struct gk_worker *worker, struct gk_shard *shard, const s
                        address, gk_code_name(msg->h.code), msg->words.text);
         return;
     }
-    if (!shard->refusal_logged) {
-        shard->refusal_logged = true;
+    if (!known) {
         gk_worker_trace(worker, GK_LOG_WARN, "WORKER-REFUSED",
                         "shard %u at %s refuses (%s), will ask again: %s", shard->index, address,
                         gk_code_name(msg->h.code), msg->words.text);
     }
 }
 
+/* What the whole job, or this life, ends with. */
+static void nack_fatal(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg)
+{
+    int exit_code = GK_EXIT_REFUSED;
+
+    if (msg->h.code == GK_CODE_FENCED) {
+        exit_code = GK_EXIT_FENCED;
+    } else if (msg->h.code == GK_CODE_LOST_SHARD) {
+        exit_code = GK_EXIT_PEER;
+    }
+    gk_worker_exit(worker, exit_code, "shard %u at %s says %s at step %llu: %s", shard->index,
+                   worker->config->addresses[shard->index], gk_code_name(msg->h.code),
+                   (unsigned long long)worker->target, msg->words.text);
+}
+
 void gk_session_nack(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg)
 {
-    const char *address = worker->config->addresses[shard->index];
-    int exit_code = GK_EXIT_REFUSED;
+    bool retryable = msg->h.flags & GK_FLAG_RETRYABLE;
 
     worker->stats.nacks++;
     shard->heard_us = worker->now_us;
-    switch (msg->h.code) {
-    case GK_CODE_NO_SESSION:
+    if (msg->h.code == GK_CODE_NO_SESSION ||
+        (msg->h.code == GK_CODE_FENCED && !worker->all_welcomed)) {
+        /* FENCED: until all have welcomed it a life may have been seen with a lower number. */
         if (shard->state == GK_SESSION_READY) {
-            gk_session_greet_again(worker, shard);
+            greet_again(worker, shard);
         }
-        return;
-    case GK_CODE_NOT_READY:
+    } else if (msg->h.code == GK_CODE_NOT_READY) {
         if (gk_window_holds(&shard->init, msg->h.req_id)) {
-            shard->init_words = msg->words;
-            gk_window_retry_at(&shard->init, msg->h.req_id, worker->now_us + POLL_US / 2);
+            shard->init_words = msg->words; /* the window asks again by itself */
         }
-        return;
-    case GK_CODE_BAD_MESSAGE:
+    } else if (msg->h.code == GK_CODE_BAD_MESSAGE) {
         /* Damaged on its way, or our own fault: the request is sent again, and the stall lines say
          * if that never helps. */
         gk_worker_trace(worker, GK_LOG_WARN, "WORKER-NACK", "shard %u at %s rejects a message: %s",
-                        shard->index, address, msg->words.text);
-        return;
-    case GK_CODE_FINISHED:
+                        shard->index, worker->config->addresses[shard->index], msg->words.text);
+    } else if (msg->h.code == GK_CODE_FINISHED && worker->phase == GK_PHASE_LEAVING) {
         shard->finished = true;
-        return;
-    case GK_CODE_DRAINING:
-        return; /* the server is going away; what follows is a lost connection */
-    case GK_CODE_FENCED:
-        exit_code = GK_EXIT_FENCED;
-        break;
-    case GK_CODE_LOST_SHARD:
-        exit_code = GK_EXIT_PEER;
-        break;
-    default:
-        break;
+    } else if (retryable) {
+        shard->refusal = msg->h.code; /* DRAINING: the shard will be back, or the deadline comes */
+        shard->refusal_words = msg->words;
+    } else {
+        nack_fatal(worker, shard, msg);
     }
-    gk_worker_exit(worker, exit_code, "shard %u at %s says %s at step %llu: %s", shard->index,
-                   address, gk_code_name(msg->h.code), (unsigned long long)worker->target,
-                   msg->words.text);
 }
 
 static void send_ping(struct gk_worker *worker, struct gk_shard *shard)
@@ -329,18 +352,29 @@ static void send_ping(struct gk_worker *worker, struct gk_shard *shard)
     }
 }
 
+/* In GREETING until there is a session.  In READY to learn that the job has begun; version 0 may be
+ * lost and made again as long as no shard is beyond it. */
+static bool says_hello(const struct gk_worker *worker, const struct gk_shard *shard)
+{
+    return shard->state == GK_SESSION_GREETING ||
+           (shard->state == GK_SESSION_READY &&
+            (worker->phase == GK_PHASE_JOINING || !shard->initialised));
+}
+
 void gk_session_pump(struct gk_worker *worker, struct gk_shard *shard)
 {
-    bool polls = shard->state == GK_SESSION_READY && worker->phase == GK_PHASE_JOINING;
-    /* Version 0 may be lost and made again as long as no shard is beyond it. */
-    bool waits_init = shard->state == GK_SESSION_READY && !shard->initialised;
-
-    if ((shard->state == GK_SESSION_GREETING || polls || waits_init) &&
-        gk_retry_due(worker, &shard->hello)) {
+    if (says_hello(worker, shard) && gk_retry_due(worker, &shard->hello)) {
         send_hello(worker, shard);
     }
     if (shard->state == GK_SESSION_READY && shard->ping_due_us <= worker->now_us) {
         shard->ping_due_us = worker->now_us + GK_PING_US;
         send_ping(worker, shard);
     }
+}
+
+uint64_t gk_session_due_us(const struct gk_worker *worker, const struct gk_shard *shard)
+{
+    uint64_t due_us = says_hello(worker, shard) ? gk_retry_due_us(&shard->hello) : UINT64_MAX;
+
+    return shard->state == GK_SESSION_READY ? gk_min_u64(due_us, shard->ping_due_us) : due_us;
 }

@@ -3,18 +3,10 @@
 
 #include "common/bits.h"
 
-#include <stdio.h>
-#include <string.h>
-
 void gk_stall_progress(struct gk_worker *worker)
 {
     worker->phase_us = worker->now_us;
     worker->stall_due_us = worker->now_us + GK_STALL_US;
-}
-
-uint64_t gk_stall_due_us(const struct gk_worker *worker)
-{
-    return worker->stall_due_us;
 }
 
 static double seconds(const struct gk_worker *worker, uint64_t since_us)
@@ -49,6 +41,19 @@ static void describe_shard(const struct gk_worker *worker, const struct gk_shard
     }
 }
 
+/* All are connected and all workers are here: who has no version, or another than the first. */
+static const struct gk_shard *without_init(const struct gk_worker *worker)
+{
+    for (uint32_t i = 0; i < worker->config->servers; i++) {
+        const struct gk_shard *shard = &worker->shards[i];
+
+        if (!shard->initialised || shard->init_id != worker->shards[0].init_id) {
+            return shard;
+        }
+    }
+    return &worker->shards[0];
+}
+
 static void stall_joining(struct gk_worker *worker)
 {
     const struct gk_worker_config *config = worker->config;
@@ -72,9 +77,24 @@ static void stall_joining(struct gk_worker *worker)
         gk_worker_trace(worker, GK_LOG_WARN, "WORKER-WAITS", "waiting for worker %u of %u",
                         present + 1, config->workers);
     } else {
-        describe_shard(worker, &worker->shards[0], &first);
+        describe_shard(worker, without_init(worker), &first);
         gk_worker_trace(worker, GK_LOG_WARN, "WORKER-WAITS",
                         "waiting for rank 0 to initialise the job: %s", first.text);
+    }
+}
+
+/* All parameters are here, but the ring has no room: a shard has not made a version durable. */
+static void describe_ring(const struct gk_worker *worker, struct gk_words *ret)
+{
+    for (uint32_t i = 0; i < worker->config->servers; i++) {
+        const struct gk_shard *shard = &worker->shards[i];
+
+        if (gk_ring_owes(worker, shard)) {
+            gk_words_set(ret, "shard %u at %s to make version %llu durable (%llu is)", i,
+                         worker->config->addresses[i], (unsigned long long)shard->version,
+                         (unsigned long long)shard->durable_version);
+            return;
+        }
     }
 }
 
@@ -87,9 +107,12 @@ static void stall_exchanging(struct gk_worker *worker)
             describe_shard(worker, &worker->shards[i], &words);
         }
     }
+    if (!words.text[0]) {
+        describe_ring(worker, &words);
+    }
     gk_worker_trace(worker, GK_LOG_WARN, "WORKER-STALL", "version %llu: waiting %.1f s for %s",
                     (unsigned long long)worker->target, seconds(worker, worker->phase_us),
-                    words.text[0] ? words.text : "a durable verdict");
+                    words.text);
 }
 
 static void stall_leaving(struct gk_worker *worker)
@@ -97,9 +120,14 @@ static void stall_leaving(struct gk_worker *worker)
     struct gk_words words = {.text = ""};
 
     for (uint32_t i = 0; i < worker->config->servers && !words.text[0]; i++) {
-        if (!worker->shards[i].left) {
-            describe_shard(worker, &worker->shards[i], &words);
+        const struct gk_shard *shard = &worker->shards[i];
+
+        if (!shard->left && !shard->finished) {
+            describe_shard(worker, shard, &words);
         }
+    }
+    if (!words.text[0]) {
+        describe_ring(worker, &words);
     }
     gk_worker_trace(worker, GK_LOG_WARN, "WORKER-STALL",
                     "leaving at step %llu: waiting %.1f s for %s",

@@ -1,7 +1,11 @@
 /* The worker core's step function and its phases.
  *
- *   IDLE -> JOINING -> EXCHANGING -> COMPUTING -> PERSISTING -> EXCHANGING -> ... -> LEAVING ->
- * DONE |  ^ v  |  (rank 0, now and then) EVALUATING
+ *   IDLE -> JOINING -> EXCHANGING -> COMPUTING -> PERSISTING -> EXCHANGING -> ...
+ *                        |  ^  |         ^
+ *                        v  |  |         |
+ *                     EVALUATING --------+        (rank 0, now and then)
+ *                        |     |
+ *                        +-----+-> LEAVING -> DONE
  *
  * Every event first changes what it is about, then progress() looks whether the phase can move on,
  * then pump() sends what is due and arms the timer.  worker/README.md has the invariants. */
@@ -14,9 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALL_PHASES = (1u << GK_PHASE_COUNT) - 1, NEVER = 0 };
-
 #define IN(phase) (1u << GK_PHASE_##phase)
+
+enum { ALL_PHASES = (1u << GK_PHASE_COUNT) - 1, STARTED = ALL_PHASES & ~IN(IDLE), NEVER = 0 };
 
 static const uint32_t phase_successors[GK_PHASE_COUNT] = {
     [GK_PHASE_IDLE] = IN(JOINING) | IN(DONE),
@@ -32,12 +36,12 @@ static const uint32_t phase_successors[GK_PHASE_COUNT] = {
 /* In which phases an event may come.  Elsewhere it is the shell's mistake; in DONE everything is
  * ignored, because what was under way ends after the decision to exit. */
 static const uint32_t event_phases[GK_WORKER_EVENTS_COUNT] = {
-    [GK_WORKER_START] = IN(IDLE),           [GK_WORKER_TICK] = ALL_PHASES,
-    [GK_WORKER_PEER_UP] = ALL_PHASES,       [GK_WORKER_PEER_DOWN] = ALL_PHASES,
-    [GK_WORKER_MESSAGE] = ALL_PHASES,       [GK_WORKER_BAD_MESSAGE] = ALL_PHASES,
-    [GK_WORKER_INIT_MADE] = ALL_PHASES,     [GK_WORKER_STEP_DONE] = IN(COMPUTING),
-    [GK_WORKER_PERSISTED] = IN(PERSISTING), [GK_WORKER_EVALUATED] = IN(EVALUATING),
-    [GK_WORKER_STOP] = ALL_PHASES,
+    [GK_WORKER_START] = IN(IDLE),           [GK_WORKER_TICK] = STARTED,
+    [GK_WORKER_PEER_UP] = STARTED,          [GK_WORKER_PEER_DOWN] = STARTED,
+    [GK_WORKER_MESSAGE] = STARTED,          [GK_WORKER_BAD_MESSAGE] = STARTED,
+    [GK_WORKER_INIT_MADE] = STARTED, /* after MAKE_INIT, once */
+    [GK_WORKER_STEP_DONE] = IN(COMPUTING),  [GK_WORKER_PERSISTED] = IN(PERSISTING),
+    [GK_WORKER_EVALUATED] = IN(EVALUATING), [GK_WORKER_STOP] = ALL_PHASES,
 };
 
 static void set_phase(struct gk_worker *worker, enum gk_worker_phase to)
@@ -166,14 +170,6 @@ static void join(struct gk_worker *worker)
     gk_exchange_begin(worker, highest);
 }
 
-static void leave(struct gk_worker *worker)
-{
-    set_phase(worker, GK_PHASE_LEAVING);
-    for (uint32_t i = 0; i < worker->config->servers; i++) {
-        gk_retry_start(worker, &worker->shards[i].leave);
-    }
-}
-
 static bool wants_evaluation(const struct gk_worker *worker)
 {
     const struct gk_worker_config *config = worker->config;
@@ -196,7 +192,8 @@ static void installed(struct gk_worker *worker)
         action = gk_worker_emit(worker, GK_WORKER_EVALUATE);
         action->step = worker->version;
     } else if (worker->version >= worker->config->spec->steps) {
-        leave(worker);
+        set_phase(worker, GK_PHASE_LEAVING);
+        gk_leave_begin(worker);
     } else if (gk_ring_has_room(worker)) {
         set_phase(worker, GK_PHASE_COMPUTING);
         action = gk_worker_emit(worker, GK_WORKER_STEP);
@@ -215,22 +212,6 @@ static void account(struct gk_worker *worker)
         worker->stats.pull_us += worker->now_us - worker->first_params_us;
         worker->first_params_us = 0;
     }
-}
-
-static bool all_left(const struct gk_worker *worker)
-{
-    for (uint32_t i = 0; i < worker->config->servers; i++) {
-        const struct gk_shard *shard = &worker->shards[i];
-        /* The final version was seen everywhere: a server that has gone since then owes us nothing.
-         */
-        bool gone =
-            shard->state != GK_SESSION_READY && worker->now_us - shard->since_us > GK_LINGER_US;
-
-        if (!shard->left && !shard->finished && !gone) {
-            return false;
-        }
-    }
-    return true;
 }
 
 static void progress(struct gk_worker *worker)
@@ -252,10 +233,7 @@ static void progress(struct gk_worker *worker)
         }
         break;
     case GK_PHASE_LEAVING:
-        if (all_left(worker) || (worker->config->plant & GK_WORKER_PLANT_FORGET_LEAVE)) {
-            gk_worker_exit(worker, GK_EXIT_OK, "done after %llu steps",
-                           (unsigned long long)worker->version);
-        }
+        gk_leave_progress(worker);
         break;
     case GK_PHASE_IDLE:
     case GK_PHASE_COMPUTING:
@@ -295,9 +273,7 @@ static void step_done(struct gk_worker *worker, const struct gk_worker_event *ev
 
 static void persisted(struct gk_worker *worker)
 {
-    for (uint32_t i = 0; i < GK_RING_ENTRIES; i++) {
-        worker->ring[i].persisted = worker->ring[i].push != NULL;
-    }
+    gk_ring_persisted(worker);
     worker->stats.steps++;
     set_phase(worker, GK_PHASE_EXCHANGING);
     gk_exchange_begin(worker, worker->target + 1);
@@ -317,9 +293,12 @@ static void message(struct gk_worker *worker, struct gk_shard *shard, const stru
         gk_session_refuse(worker, shard, msg);
         return;
     case GK_KIND_NACK:
-        /* NO_SESSION comes from a shard that does not know the session, all others within it. */
-        if (msg->h.code == GK_CODE_NO_SESSION || of_session || msg->h.session == 0) {
+        /* It repeats the session of the request, known there or not; without one it answers HELLO.
+         */
+        if (of_session || msg->h.session == 0) {
             gk_session_nack(worker, shard, msg);
+        } else {
+            worker->stats.duplicates++;
         }
         return;
     default:
@@ -346,8 +325,7 @@ static void message(struct gk_worker *worker, struct gk_shard *shard, const stru
         gk_exchange_gone(worker, shard, msg);
         break;
     case GK_KIND_LEAVE_OK:
-        shard->left = true;
-        gk_retry_stop(&shard->leave);
+        gk_leave_ok(worker, shard, msg);
         break;
     case GK_KIND_PONG:
         shard->pong = msg->body.ping;
@@ -358,88 +336,6 @@ static void message(struct gk_worker *worker, struct gk_shard *shard, const stru
     }
 }
 
-static void send_leave(struct gk_worker *worker, struct gk_shard *shard)
-{
-    if (worker->phase == GK_PHASE_LEAVING && shard->state == GK_SESSION_READY && !shard->left &&
-        gk_retry_due(worker, &shard->leave)) {
-        struct gk_msg *msg = gk_worker_emit_send(worker, shard, GK_KIND_LEAVE, shard->leave.req_id);
-
-        msg->h.step = worker->config->spec->steps;
-    }
-}
-
-static void check_deadlines(struct gk_worker *worker)
-{
-    const struct gk_worker_config *config = worker->config;
-
-    for (uint32_t i = 0; config->deadline_us > 0 && i < config->servers; i++) {
-        const struct gk_shard *shard = &worker->shards[i];
-        uint64_t since_us = worker->phase == GK_PHASE_JOINING
-                                ? worker->started_us
-                                : gk_max_u64(shard->heard_us, worker->started_us);
-        bool missing = worker->phase != GK_PHASE_JOINING || shard->state != GK_SESSION_READY;
-
-        if (!missing || worker->now_us - since_us < config->deadline_us) {
-            continue;
-        }
-        if (shard->refusal) {
-            gk_worker_exit(worker, GK_EXIT_REFUSED, "refused by shard %u at %s for %.0f s (%s): %s",
-                           i, config->addresses[i], (double)config->deadline_us / 1e6,
-                           gk_code_name(shard->refusal), shard->refusal_words.text);
-        } else {
-            gk_worker_exit(worker, GK_EXIT_PEER,
-                           "no answer from shard %u at %s for %.0f s (--deadline): is the server "
-                           "running there?",
-                           i, config->addresses[i], (double)config->deadline_us / 1e6);
-        }
-        return;
-    }
-    if (config->deadline_us > 0 && worker->phase == GK_PHASE_JOINING &&
-        worker->now_us - worker->started_us >= config->deadline_us) {
-        gk_worker_exit(worker, GK_EXIT_PEER,
-                       "the job did not begin within %.0f s (--deadline): %u of %u workers have "
-                       "come to shard 0",
-                       (double)config->deadline_us / 1e6, worker->shards[0].workers_present,
-                       config->workers);
-    }
-}
-
-static uint64_t retry_due_us(const struct gk_retry *retry)
-{
-    return retry->req_id ? retry->due_us : UINT64_MAX;
-}
-
-static uint64_t window_due_us(const struct gk_worker *worker, const struct gk_window *window)
-{
-    return gk_window_active(window) ? gk_window_due_us(window, worker->now_us) : UINT64_MAX;
-}
-
-static uint64_t next_due_us(const struct gk_worker *worker)
-{
-    uint64_t due_us = gk_stall_due_us(worker);
-
-    for (uint32_t i = 0; i < worker->config->servers; i++) {
-        const struct gk_shard *shard = &worker->shards[i];
-
-        if (shard->state == GK_SESSION_DOWN) {
-            continue;
-        }
-        if (shard->state == GK_SESSION_GREETING || worker->phase == GK_PHASE_JOINING ||
-            !shard->initialised) {
-            due_us = gk_min_u64(due_us, retry_due_us(&shard->hello));
-        }
-        if (shard->state == GK_SESSION_READY) {
-            due_us = gk_min_u64(due_us, shard->ping_due_us);
-            due_us = gk_min_u64(due_us, retry_due_us(&shard->leave));
-            due_us = gk_min_u64(due_us, window_due_us(worker, &shard->init));
-            due_us = gk_min_u64(due_us, window_due_us(worker, &shard->push));
-            due_us = gk_min_u64(due_us, window_due_us(worker, &shard->pull));
-        }
-    }
-    /* Deadlines and lingering are checked at each tick; one a second is fine for them. */
-    return gk_min_u64(due_us, worker->now_us + GK_PING_US);
-}
-
 static void pump(struct gk_worker *worker)
 {
     struct gk_worker_action *action;
@@ -447,13 +343,13 @@ static void pump(struct gk_worker *worker)
     for (uint32_t i = 0; i < worker->config->servers && worker->phase != GK_PHASE_DONE; i++) {
         gk_session_pump(worker, &worker->shards[i]);
         gk_exchange_pump(worker, &worker->shards[i]);
-        send_leave(worker, &worker->shards[i]);
+        gk_leave_pump(worker, &worker->shards[i]);
     }
     if (worker->phase == GK_PHASE_DONE) {
         return;
     }
     action = gk_worker_emit(worker, GK_WORKER_ARM_TIMER);
-    action->at_us = gk_max_u64(next_due_us(worker), worker->now_us + 1);
+    action->at_us = gk_watch_due_us(worker);
 }
 
 static void dispatch(struct gk_worker *worker, const struct gk_worker_event *event)
@@ -465,7 +361,7 @@ static void dispatch(struct gk_worker *worker, const struct gk_worker_event *eve
         start(worker);
         break;
     case GK_WORKER_TICK:
-        check_deadlines(worker);
+        gk_watch_deadlines(worker);
         break;
     case GK_WORKER_PEER_UP:
         gk_session_up(worker, shard);
@@ -482,6 +378,7 @@ static void dispatch(struct gk_worker *worker, const struct gk_worker_event *eve
                         shard->index, worker->config->addresses[shard->index], event->words);
         break;
     case GK_WORKER_INIT_MADE:
+        GK_ASSERT(worker->init_asked && !worker->init_made);
         worker->init_made = true;
         worker->made_init_id = event->init_id;
         break;
@@ -524,23 +421,4 @@ void gk_worker_step(struct gk_worker *worker, const struct gk_worker_event *even
     }
     gk_worker_check(worker);
     worker->out = NULL;
-}
-
-void gk_worker_check(const struct gk_worker *worker)
-{
-    GK_ASSERT(worker->version <= worker->target);
-    GK_ASSERT(worker->first_step <= worker->next_step);
-    for (uint32_t i = 0; i < GK_RING_ENTRIES; i++) {
-        const struct gk_ring_entry *entry = &worker->ring[i];
-
-        GK_ASSERT(entry->push || !entry->persisted);
-        GK_ASSERT(!entry->push || entry->push->step <= worker->target);
-    }
-    for (uint32_t i = 0; i < worker->config->servers; i++) {
-        const struct gk_shard *shard = &worker->shards[i];
-
-        GK_ASSERT(shard->pull.done <= shard->pull.chunks && shard->push.done <= shard->push.chunks);
-        GK_ASSERT(shard->state == GK_SESSION_DOWN || worker->phase != GK_PHASE_IDLE);
-        GK_ASSERT(worker->phase != GK_PHASE_COMPUTING || gk_window_complete(&shard->pull));
-    }
 }

@@ -24,21 +24,22 @@ struct gk_worker_config { /* borrowed; must outlive the core */
     uint32_t rank;
     const struct gk_spec *spec;
     uint64_t spec_hash, model_signature;
-    uint64_t seed; /* of life nonce and job uid: random in the daemon, drawn from the seed in the
-                      simulator */
-    bool takeover; /* the launcher has reaped this rank's older life */
+    /* Of life nonce and job uid: random in the daemon, drawn from the seed in the simulator. */
+    uint64_t seed;
+    bool takeover;        /* the launcher has reaped this rank's older life */
     uint64_t deadline_us; /* for joining, and for a shard that went away; 0: none */
     uint64_t eval_every;  /* versions; 0: only the last one */
     bool evaluates;       /* rank 0 */
     uint32_t plant;       /* enum gk_worker_plant: the simulator's planted bugs */
 };
 
-enum gk_worker_plant {                                    /* each must be caught by the simulator */
-                       GK_WORKER_PLANT_OLD_ACKS = 1 << 0, /* PUSH_OKs of a former session count */
-                       GK_WORKER_PLANT_MIXED_PULL = 1
-                                                    << 1, /* PARAMS of any version are installed */
-                       GK_WORKER_PLANT_FORGET_LEAVE =
-                           1 << 2, /* leaves without waiting for LEAVE_OK */
+enum gk_worker_plant { /* each must be caught by the simulator */
+                       /* PUSH_OKs of a former session count. */
+                       GK_WORKER_PLANT_OLD_ACKS = 1 << 0,
+                       /* PARAMS of any version are installed. */
+                       GK_WORKER_PLANT_MIXED_PULL = 1 << 1,
+                       /* Leaves without waiting for LEAVE_OK. */
+                       GK_WORKER_PLANT_FORGET_LEAVE = 1 << 2,
 };
 
 enum gk_worker_event_kind {
@@ -68,9 +69,10 @@ struct gk_worker_event {
 };
 
 enum gk_worker_action_kind {
-    GK_WORKER_SEND,      /* msg to shard */
-    GK_WORKER_SEND_INIT, /* the same; the shell attaches the values [h.lo, h.hi) of the initial
-                            vector, and the spec to chunk 0 */
+    GK_WORKER_SEND, /* msg to shard */
+    /* The same; the shell attaches the values [h.lo, h.hi) of the initial vector, and before them
+     * the spec to chunk 0. */
+    GK_WORKER_SEND_INIT,
     GK_WORKER_MAKE_INIT, /* compute the initial vector and its id */
     GK_WORKER_STEP,      /* gradient at version `step`, selection, encoding */
     GK_WORKER_PERSIST,   /* residual and push of `step`; without a state dir: at once */

@@ -1,0 +1,124 @@
+/* What must hold between two events; worker/README.md says it in words. */
+#include "worker/core/internal.h"
+
+#include "common/assert.h"
+
+static void check_window(const struct gk_window *window)
+{
+    uint32_t outstanding = 0;
+
+    GK_ASSERT(window->done <= window->next && window->next <= window->chunks);
+    GK_ASSERT(window->limit <= GK_WINDOW_SLOTS && (window->limit > 0) == (window->chunks > 0));
+    for (uint32_t i = 0; i < GK_WINDOW_SLOTS; i++) {
+        const struct gk_window_slot *slot = &window->slots[i];
+
+        if (!slot->active) {
+            continue;
+        }
+        outstanding++;
+        GK_ASSERT(i < window->limit && slot->chunk < window->next && slot->req_id > 0);
+        for (uint32_t j = 0; j < i; j++) {
+            GK_ASSERT(!window->slots[j].active || window->slots[j].chunk != slot->chunk);
+        }
+    }
+    GK_ASSERT(window->done + outstanding == window->next);
+}
+
+/* What is sent to a shard is what it may still count: the push of its own version, made by this
+ * life and persisted, or an empty one for a step that this life has not made. */
+static void check_push(const struct gk_worker *worker, const struct gk_shard *shard)
+{
+    const struct gk_ring_entry *entry;
+    bool made = shard->push_step >= worker->first_step && shard->push_step < worker->next_step;
+
+    if (shard->push.chunks == 0) {
+        return;
+    }
+    GK_ASSERT(shard->push_step == shard->version && shard->push_lost != made);
+    if (made) {
+        GK_ASSERT(gk_ring_find(worker, shard->push_step, &entry) && entry->persisted &&
+                  !entry->decided[shard->index]);
+    }
+}
+
+static void check_shard(const struct gk_worker *worker, const struct gk_shard *shard)
+{
+    bool ready = shard->state == GK_SESSION_READY;
+
+    GK_ASSERT(shard->state < GK_SESSION_COUNT);
+    GK_ASSERT(shard->state == GK_SESSION_DOWN || worker->phase != GK_PHASE_IDLE);
+    GK_ASSERT(!ready || (shard->session != 0 && shard->welcomed && shard->hello.req_id != 0));
+    GK_ASSERT(shard->durable_version <= shard->version);
+    check_window(&shard->init);
+    check_window(&shard->push);
+    check_window(&shard->pull);
+    GK_ASSERT(shard->init.chunks == 0 || (worker->config->rank == 0 && worker->init_made));
+    if (!(worker->config->plant & GK_WORKER_PLANT_OLD_ACKS)) {
+        check_push(worker, shard);
+    }
+}
+
+/* Exactly the steps [next_step - pushes, next_step), the newest of them perhaps not yet persisted.
+ */
+static void check_ring(const struct gk_worker *worker)
+{
+    for (uint32_t i = 0; i < GK_RING_ENTRIES; i++) {
+        const struct gk_ring_entry *entry = &worker->ring[i];
+        bool decided = true;
+
+        for (uint32_t s = 0; s < worker->config->servers; s++) {
+            GK_ASSERT(entry->push || !entry->decided[s]);
+            decided = decided && entry->decided[s];
+        }
+        if (!entry->push) {
+            GK_ASSERT(!entry->persisted);
+            continue;
+        }
+        GK_ASSERT(!decided);
+        GK_ASSERT(entry->push->step >= worker->first_step && entry->push->step < worker->next_step);
+        GK_ASSERT(entry->persisted ||
+                  (worker->phase == GK_PHASE_PERSISTING && entry->push->step == worker->target));
+        for (uint32_t j = 0; j < i; j++) {
+            GK_ASSERT(!worker->ring[j].push || worker->ring[j].push->step != entry->push->step);
+        }
+    }
+}
+
+/* Outside EXCHANGING either nothing was fetched yet, or all of `target` is installed. */
+static void check_phase(const struct gk_worker *worker)
+{
+    bool joined = worker->phase != GK_PHASE_IDLE && worker->phase != GK_PHASE_JOINING;
+    bool settled = worker->phase == GK_PHASE_COMPUTING || worker->phase == GK_PHASE_PERSISTING ||
+                   worker->phase == GK_PHASE_EVALUATING || worker->phase == GK_PHASE_LEAVING;
+
+    if (worker->phase == GK_PHASE_DONE) {
+        return;
+    }
+    GK_ASSERT(!joined || worker->all_welcomed);
+    for (uint32_t i = 0; i < worker->config->servers; i++) {
+        const struct gk_shard *shard = &worker->shards[i];
+
+        GK_ASSERT(joined || (shard->push.chunks == 0 && shard->pull.chunks == 0));
+        GK_ASSERT(!joined || (shard->pull.chunks > 0 && shard->pull_version == worker->target));
+        GK_ASSERT(!settled || gk_window_complete(&shard->pull));
+        GK_ASSERT(worker->phase == GK_PHASE_LEAVING || (!shard->left && shard->leave.req_id == 0));
+    }
+    GK_ASSERT(!settled || worker->version == worker->target);
+    GK_ASSERT(worker->phase != GK_PHASE_PERSISTING || worker->next_step == worker->target + 1);
+    GK_ASSERT(worker->phase != GK_PHASE_COMPUTING || worker->next_step == worker->target);
+    GK_ASSERT(worker->phase != GK_PHASE_COMPUTING || gk_ring_has_room(worker));
+    GK_ASSERT(worker->phase != GK_PHASE_LEAVING || worker->version >= worker->config->spec->steps);
+}
+
+void gk_worker_check(const struct gk_worker *worker)
+{
+    GK_ASSERT((unsigned)worker->phase < GK_PHASE_COUNT);
+    GK_ASSERT(worker->version <= worker->target);
+    GK_ASSERT(worker->first_step <= worker->next_step);
+    GK_ASSERT(worker->init_asked || !worker->init_made);
+    check_ring(worker);
+    for (uint32_t i = 0; i < worker->config->servers; i++) {
+        check_shard(worker, &worker->shards[i]);
+    }
+    check_phase(worker);
+}

@@ -1,0 +1,84 @@
+/* LEAVE: the last step is done and its version installed; every shard must know that it need not
+ * wait for this rank, and must have decided its last push for good.
+ *
+ * The final version was seen everywhere, so a server that has gone since then owes us nothing: a
+ * bounded wait for it, and the exit code is 0 all the same. */
+#include "worker/core/internal.h"
+
+#include "common/bits.h"
+#include "common/exit.h"
+
+void gk_leave_begin(struct gk_worker *worker)
+{
+    worker->leaving_us = worker->now_us;
+    for (uint32_t i = 0; i < worker->config->servers; i++) {
+        gk_retry_start(worker, &worker->shards[i].leave);
+    }
+}
+
+static bool sends_leave(const struct gk_worker *worker, const struct gk_shard *shard)
+{
+    return worker->phase == GK_PHASE_LEAVING && shard->state == GK_SESSION_READY && !shard->left;
+}
+
+void gk_leave_pump(struct gk_worker *worker, struct gk_shard *shard)
+{
+    if (sends_leave(worker, shard) && gk_retry_due(worker, &shard->leave)) {
+        struct gk_msg *msg = gk_worker_emit_send(worker, shard, GK_KIND_LEAVE, shard->leave.req_id);
+
+        msg->h.step = worker->config->spec->steps;
+    }
+}
+
+uint64_t gk_leave_due_us(const struct gk_worker *worker, const struct gk_shard *shard)
+{
+    return sends_leave(worker, shard) ? gk_retry_due_us(&shard->leave) : UINT64_MAX;
+}
+
+void gk_leave_ok(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg)
+{
+    if (shard->leave.req_id == 0 || msg->h.req_id != shard->leave.req_id) {
+        worker->stats.duplicates++;
+        return;
+    }
+    shard->left = true;
+    gk_retry_stop(&shard->leave);
+    gk_stall_progress(worker);
+}
+
+/* Down for the time that a server lingers, or silent until the deadline. */
+static bool is_gone(const struct gk_worker *worker, const struct gk_shard *shard)
+{
+    uint64_t down_us = worker->now_us - gk_max_u64(shard->unready_us, worker->leaving_us);
+    uint64_t silent_us = worker->now_us - gk_max_u64(shard->heard_us, worker->leaving_us);
+    uint64_t deadline_us = worker->config->deadline_us;
+
+    return (shard->state != GK_SESSION_READY && down_us > GK_LINGER_US) ||
+           (deadline_us > 0 && silent_us >= deadline_us);
+}
+
+void gk_leave_progress(struct gk_worker *worker)
+{
+    const struct gk_shard *gone = NULL;
+
+    for (uint32_t i = 0; i < worker->config->servers; i++) {
+        const struct gk_shard *shard = &worker->shards[i];
+        bool settled = shard->finished || (shard->left && !gk_ring_owes(worker, shard)) ||
+                       (worker->config->plant & GK_WORKER_PLANT_FORGET_LEAVE);
+
+        if (settled) {
+            continue;
+        }
+        if (!is_gone(worker, shard)) {
+            return;
+        }
+        gone = shard;
+    }
+    if (gone) {
+        gk_worker_trace(worker, GK_LOG_WARN, "WORKER-LEAVE-UNHEARD",
+                        "shard %u at %s went away before it confirmed that rank %u leaves",
+                        gone->index, worker->config->addresses[gone->index], worker->config->rank);
+    }
+    gk_worker_exit(worker, GK_EXIT_OK, "done after %llu steps",
+                   (unsigned long long)worker->version);
+}
