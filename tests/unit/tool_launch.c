@@ -25,7 +25,7 @@ static char folder[] = "/tmp/gkps-launch-XXXXXX";
 static const char server_script[] =
     "#!/bin/sh\n"
     "for a; do case $a in --shard=*) shard=${a#*=};; esac; done\n"
-    "[ \"$FAKE\" = mute ] || echo "
+    "[ \"$FAKE\" = mute -o \"$FAKE\" = odd ] || echo "
     "'{\"event\":\"endpoint\",\"address\":\"tcp://127.0.0.1:'$((shard+7))'\"}' >&3\n"
     "[ \"$FAKE\" = odd ] && echo '{\"event\":\"endpoint\",\"address\":\"a,b\"}' >&3\n"
     "[ \"$FAKE\" = server-dies ] && [ $shard = 1 ] && kill -KILL $$\n"
