@@ -36,13 +36,13 @@ bool gk_ring_has_room(const struct gk_worker *worker)
 
 void gk_ring_put(struct gk_worker *worker, struct gk_push *push)
 {
+    GK_ASSERT(gk_ring_has_room(worker)); /* or the step would not have begun */
     for (uint32_t i = 0; i < GK_RING_ENTRIES; i++) {
         if (!worker->ring[i].push) {
             worker->ring[i].push = push;
             return;
         }
     }
-    GK_ASSERT(!"a step was started without room in the ring");
 }
 
 void gk_ring_persisted(struct gk_worker *worker)
