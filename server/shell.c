@@ -250,8 +250,10 @@ static void shut_down(struct shell *shell)
 
 static void leave(struct shell *shell, const struct gk_server_action *action)
 {
+    bool by_signal = action->u.exit_code > 128;
+
     shell->exit_code = action->u.exit_code;
-    gk_log(shell->exit_code == 0 ? GK_LOG_INFO : GK_LOG_ERROR, "SERVER-EXIT", "%s (exit code %d)",
+    gk_log(shell->exit_code == 0 || by_signal ? GK_LOG_INFO : GK_LOG_ERROR, "SERVER-EXIT", "%s (exit code %d)",
            action->words.text, shell->exit_code);
     if (shell->exit_code != 0) {
         tell_death(shell, shell->exit_code, action->words.text);

@@ -118,12 +118,25 @@ static bool same_push(const struct gk_push_slot *push, const struct gk_header *h
                       struct gk_words *words)
 {
     if (push->assembly.chunks == h->chunks && push->samples == h->samples &&
-        push->push_bytes == h->push_bytes && push->step == h->step &&
-        push->lost == ((h->flags & GK_FLAG_LOST) != 0)) {
+        push->push_bytes == h->push_bytes && push->lost == ((h->flags & GK_FLAG_LOST) != 0)) {
         return true;
     }
     gk_words_set(words, "chunk %" PRIu32 " of push %016" PRIx64 " contradicts the chunks before it",
                  h->chunk, h->push_id);
+    return false;
+}
+
+/* What was said about the size of the whole is not exceeded, and met in the end. */
+static bool bytes_ok(const struct gk_push_slot *push, struct gk_words *words)
+{
+    uint64_t bytes = push->assembly.bytes;
+
+    if (gk_assembly_complete(&push->assembly) ? bytes == push->push_bytes
+                                              : bytes <= push->push_bytes) {
+        return true;
+    }
+    gk_words_set(words, "push %016" PRIx64 " has %" PRIu64 " bytes and said %" PRIu64,
+                 push->push_id, bytes, push->push_bytes);
     return false;
 }
 
@@ -178,10 +191,7 @@ static bool assemble(struct gk_server *server, uint32_t rank, const struct gk_ms
         gk_server_push_drop(server, rank);
         return false;
     }
-    if (push->assembly.bytes > push->push_bytes ||
-        (gk_assembly_complete(&push->assembly) && push->assembly.bytes != push->push_bytes)) {
-        gk_words_set(words, "push %016" PRIx64 " has %" PRIu64 " bytes and said %" PRIu64,
-                     push->push_id, push->assembly.bytes, push->push_bytes);
+    if (!mixed && !bytes_ok(push, words)) {
         gk_server_push_drop(server, rank);
         return false;
     }
