@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum {
     QUEUE_BYTES_MAX = 4 * 1024 * 1024, /* written and not yet taken by the other side */
@@ -136,20 +137,23 @@ static void on_limit(uv_timer_t *timer)
 enum gk_err gk_link_open(struct uv_loop_s *loop, int fd, const struct gk_link_callbacks *callbacks,
                          void *context, struct gk_link **ret_link, struct gk_words *words)
 {
-    struct gk_link *link = calloc(1, sizeof(*link));
+    struct gk_link *link;
     int flags = fcntl(fd, F_GETFD);
+    struct stat stat;
     int rc;
 
+    /* libuv aborts when it is to watch a plain file. */
+    if (flags < 0 || fstat(fd, &stat) != 0 || !S_ISSOCK(stat.st_mode)) {
+        gk_words_set(words, "the launcher's link: descriptor %d is not an open socket", fd);
+        return GK_E_INVALID;
+    }
+    link = calloc(1, sizeof(*link));
     if (!link) {
         gk_words_set(words, "the launcher's link: out of memory");
         return GK_E_NOMEM;
     }
-    if (flags < 0 || fcntl(fd, F_SETFD, flags | FD_CLOEXEC) != 0) {
-        gk_words_set(words, "the launcher's link: %d is not an open descriptor", fd);
-        free(link);
-        return GK_E_INVALID;
-    }
-    (void)uv_timer_init(loop, &link->limit); /* this and the next cannot fail */
+    (void)fcntl(fd, F_SETFD, flags | FD_CLOEXEC); /* the descriptor is good: cannot fail */
+    (void)uv_timer_init(loop, &link->limit);      /* this and the next cannot fail */
     (void)uv_pipe_init(loop, &link->pipe, 0);
     link->limit.data = link;
     link->pipe.data = link;

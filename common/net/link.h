@@ -21,7 +21,8 @@ struct gk_link_callbacks {
     void (*ended)(void *context);                      /* end of file or an error; once */
 };
 
-/* Child side: take over the inherited descriptor (closed with the link; made close-on-exec). */
+/* Child side: take over the inherited descriptor (closed with the link; made close-on-exec).  GK_E_INVALID: it is not an
+ * open socket.  The launcher may use the same on its end. */
 enum gk_err gk_link_open(struct uv_loop_s *loop, int fd, const struct gk_link_callbacks *callbacks, void *context,
                          struct gk_link **ret_link, struct gk_words *words);
 
