@@ -54,7 +54,7 @@ static bool take_largest(struct gk_queue *queue, struct gk_cpu_segment *segment,
     const struct gk_range range = segment->range;
     /* A k-th key of 0: there are fewer than k non-zeros, and all of them are taken. */
     const float least = gk_cpu_magnitude(kth.key > 0 ? kth.key : 1);
-    uint64_t ties = kth.key > 0 ? segment->k - kth.above : 0;
+    uint64_t ties = segment->k - kth.above;
     struct gk_cpu_list tile;
 
     tile.idx = gk_cpu_scratch(queue, GK_CPU_SCRATCH_TILE,

@@ -574,6 +574,35 @@ Test(cpu_select, nonfinite_entries_under_every_policy)
     close_tables();
 }
 
+/* More of them than the sample of a cold start looks for. */
+Test(cpu_select, cold_start_among_nonfinite_entries)
+{
+    open_tables();
+    random_state = 17;
+    for (unsigned one_in = 1; one_in <= 32; one_in *= 2) {
+        struct call call = {.segments = {{0, N_MAX - 5}},
+                            .k = {1500},
+                            .segments_count = 1,
+                            .n = N_MAX - 5,
+                            .with_e = true,
+                            .policy = GK_NONFINITE_ZERO,
+                            .default_tune = true};
+        uint64_t first = 0;
+        uint64_t bad;
+
+        fill(NORMAL, call.n, true);
+        bad = spoil(&call, one_in, &first);
+        for (unsigned table = 0; table < tables_count; table++) {
+            struct gk_select_state state = {0};
+            struct gk_select_report report;
+
+            expect(table, &call, &state, &report);
+            cr_assert(report.bad == bad && report.bad_first == first);
+        }
+    }
+    close_tables();
+}
+
 Test(cpu_select, damaged_residual_is_not_pushed)
 {
     open_tables();

@@ -233,6 +233,22 @@ Test(cpu_sum, reports_what_is_not_finite)
     close_tables();
 }
 
+/* The first of several tiles spoils the whole. */
+Test(cpu_sum, remembers_what_is_not_finite)
+{
+    open_tables();
+    random_state = 2;
+    for (unsigned dense = 0; dense < 2; dense++) {
+        struct gk_list list;
+
+        pool_used = 0;
+        list = dense ? dense_list(0, 150000) : random_list(0, 150000, 40);
+        pool_val[3] = INFINITY;
+        expect(&list, 1, 150000);
+    }
+    close_tables();
+}
+
 Test(cpu_sum, nothing_came)
 {
     const struct gk_list empty = {.idx = pool_idx, .val = pool_val, .n = 0};
