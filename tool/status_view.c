@@ -103,18 +103,21 @@ static void print_head(const struct gk_status_server *servers, uint32_t count,
 {
     const json_t *first = NULL;
     char job[GK_JOB_NAME_BYTES], uid[40];
+    uint64_t shards, workers;
 
     for (uint32_t i = count; i-- > 0;) {
         first = servers[i].status ? servers[i].status : first;
     }
+    shards = gk_json_u64(first, "servers", 0);
+    workers = gk_json_u64(first, "workers", 0);
     gk_json_text(first, "job", job, sizeof(job));
     gk_json_text(first, "job_uid", uid, sizeof(uid));
     (void)fprintf(out, "job %s", job[0] ? job : "-");
     if (uid[0]) {
         (void)fprintf(out, " (%s)", uid);
     }
-    (void)fprintf(out, ": %" PRIu64 " servers, %" PRIu64 " workers\n",
-                  gk_json_u64(first, "servers", 0), gk_json_u64(first, "workers", 0));
+    (void)fprintf(out, ": %" PRIu64 " server%s, %" PRIu64 " worker%s\n", shards,
+                  shards == 1 ? "" : "s", workers, workers == 1 ? "" : "s");
     if (!total->one_job) {
         (void)fprintf(out, "these servers belong to different jobs\n");
     }

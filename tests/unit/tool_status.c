@@ -188,7 +188,7 @@ Test(status, shows_an_answer)
                  server.out);
     cr_assert_eq(server.requests, 2);
     cr_assert(said(&server,
-                   "job j1 (01): 1 servers, 1 workers\nmodel hash 00000000000000aa at version 3\n"),
+                   "job j1 (01): 1 server, 1 worker\nmodel hash 00000000000000aa at version 3\n"),
               "%s", server.out);
 }
 
