@@ -4,8 +4,11 @@
  * for a time. */
 #include "tests/unit/net_support.h"
 
+#include "common/net/zsock_internal.h"
+
 #include <criterion/criterion.h>
 
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -411,6 +414,74 @@ Test(net_faults, send_out_of_prepare)
         net_end(&loop, zmq);
     }
     cr_assert_eq(atomic_load(&net_bufs_live), 0);
+}
+
+struct swallow {
+    struct net_endpoint *dealer;
+    void *peer;
+    uint64_t route;
+    bool armed;
+};
+
+/* Runs after the socket's own prepare, which no other module may do: a message arrives, its signal
+ * is taken away, and the loop goes to sleep. */
+static void swallow_signal(uv_prepare_t *handle)
+{
+    struct swallow *swallow = handle->data;
+    struct gk_zsock *zsock = swallow->dealer->zsock;
+    struct pollfd fd = {.fd = gk_zsock_socket_fd(zsock->socket), .events = POLLIN};
+    int events;
+
+    if (!swallow->armed) {
+        return;
+    }
+    swallow->armed = false;
+    cr_assert_eq(zmq_send(swallow->peer, &swallow->route, 5, ZMQ_SNDMORE), 5);
+    cr_assert_eq(zmq_send(swallow->peer, "late", 4, 0), 4);
+    do {
+        cr_assert_eq(poll(&fd, 1, (int)(NET_PATIENCE_US / 1000)), 1);
+        zmq_getsockopt(zsock->socket, ZMQ_EVENTS, &events, &(size_t){sizeof(events)});
+    } while (!(events & ZMQ_POLLIN));
+}
+
+/* The watchdog finds such a message within its second and says so. */
+Test(net_faults, missed_wake_is_counted)
+{
+    void *zmq, *peer_zmq = zmq_ctx_new();
+    struct net_endpoint dealer = {0};
+    struct swallow swallow = {.dealer = &dealer};
+    uv_prepare_t prepare;
+    char address[128];
+    uint64_t start_us;
+
+    zmq = start();
+    uv_prepare_init(&loop, &prepare);
+    prepare.data = &swallow;
+    uv_prepare_start(&prepare, swallow_signal);
+    swallow.peer = zmq_socket(peer_zmq, ZMQ_ROUTER);
+    zmq_setsockopt(swallow.peer, ZMQ_LINGER, &(int){0}, sizeof(int));
+    cr_assert_eq(zmq_bind(swallow.peer, "tcp://127.0.0.1:*"), 0);
+    zmq_getsockopt(swallow.peer, ZMQ_LAST_ENDPOINT, address, &(size_t){sizeof(address)});
+    net_open(&loop, zmq, GK_ZSOCK_DEALER, address, &dealer);
+    cr_assert_eq(net_send_number(dealer.zsock, 0, 1, 4), GK_OK);
+    NET_RUN_UNTIL(&loop, gk_zsock_stats(dealer.zsock)->messages_out == 1);
+    zmq_setsockopt(swallow.peer, ZMQ_RCVTIMEO, &(int){20000}, sizeof(int));
+    cr_assert_eq(zmq_recv(swallow.peer, &swallow.route, 5, 0), 5);
+    uv_run(&loop,
+           UV_RUN_NOWAIT); /* the helper's timer is closed; only watchdogs turn the loop now */
+    swallow.armed = true;
+    uv_timer_again(&dealer.zsock->watchdog); /* a whole second from now: a short sleep would not count */
+    start_us = gk_now_us();
+    while (dealer.messages == 0 && gk_now_us() - start_us < NET_PATIENCE_US) {
+        uv_run(&loop, UV_RUN_ONCE);
+    }
+    cr_assert_eq(dealer.messages, 1);
+    cr_assert_eq(gk_zsock_stats(dealer.zsock)->missed_wakes, 1);
+    gk_zsock_close(dealer.zsock, 0);
+    uv_close((uv_handle_t *)&prepare, NULL);
+    net_end(&loop, zmq);
+    zmq_close(swallow.peer);
+    zmq_ctx_term(peer_zmq);
 }
 
 /* A receiver that dies again and again under a DEALER that floods it: it never sees a piece of a
