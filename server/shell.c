@@ -301,7 +301,7 @@ static void perform(struct shell *shell, struct gk_server_action *action)
         leave(shell, action);
         break;
     case GK_SERVER_ACTION_KINDS_COUNT:
-        GK_ASSERT(!"no action");
+        GK_ASSERT(false && "no action");
         break;
     }
 }

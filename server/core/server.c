@@ -277,7 +277,7 @@ static void on_done(struct gk_server *server, const struct gk_server_event *ev)
     case GK_SERVER_PEER_GONE:
     case GK_SERVER_STOP:
     case GK_SERVER_EVENTS_COUNT:
-        GK_ASSERT(!"not the end of a computation");
+        GK_ASSERT(false && "not the end of a computation");
         break;
     }
 }
@@ -311,7 +311,7 @@ static void dispatch(struct gk_server *server, const struct gk_server_event *ev)
         gk_server_drain(server, ev->exit_code, ev->words ? ev->words : "told to stop");
         break;
     case GK_SERVER_EVENTS_COUNT:
-        GK_ASSERT(!"no event");
+        GK_ASSERT(false && "no event");
         break;
     }
 }
