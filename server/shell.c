@@ -60,6 +60,7 @@ struct shell {
     struct gk_server *core;
     struct gk_server_actions *actions;
     struct gk_server_memory memory;
+    struct gk_words words; /* of a SETUP that failed, until its event is fed */
     struct copy copies[COPIES_MAX];
     uint32_t copies_next;
 
@@ -216,17 +217,13 @@ static struct gk_buf *status_of(const struct shell *shell)
 
 static void set_up(struct shell *shell, const struct gk_server_action *action)
 {
-    struct gk_words words;
     struct gk_server_event event = {.kind = GK_SERVER_SETUP_DONE, .op = action->op};
 
     forget_copies(shell);
     gk_server_memory_free(shell->ops, shell->queue, &shell->memory);
-    event.err =
-        gk_server_memory_alloc(shell->ops, shell->queue, &action->u.setup, &shell->memory, &words);
-    if (event.err) {
-        gk_log(GK_LOG_ERROR, "SERVER-NO-MEMORY", "%s", words.text);
-        event.words = "the system refuses the memory";
-    }
+    event.err = gk_server_memory_alloc(shell->ops, shell->queue, &action->u.setup, &shell->memory,
+                                       &shell->words);
+    event.words = shell->words.text;
     event.memory = shell->memory;
     feed(shell, &event);
 }
@@ -250,11 +247,11 @@ static void shut_down(struct shell *shell)
 
 static void leave(struct shell *shell, const struct gk_server_action *action)
 {
-    bool by_signal = action->u.exit_code > 128;
+    bool by_signal = action->u.exit.code > 128;
 
-    shell->exit_code = action->u.exit_code;
-    gk_log(shell->exit_code == 0 || by_signal ? GK_LOG_INFO : GK_LOG_ERROR, "SERVER-EXIT", "%s (exit code %d)",
-           action->words.text, shell->exit_code);
+    shell->exit_code = action->u.exit.code;
+    gk_log(shell->exit_code == 0 || by_signal ? GK_LOG_INFO : GK_LOG_ERROR, action->u.exit.id,
+           "%s (exit code %d)", action->words.text, shell->exit_code);
     if (shell->exit_code != 0) {
         tell_death(shell, shell->exit_code, action->words.text);
     }
@@ -282,6 +279,9 @@ static void perform(struct shell *shell, struct gk_server_action *action)
         submit(shell, action, action->u.sum);
         break;
     case GK_SERVER_WRITE:
+        if (action->u.record->type == GK_RECORD_INIT) {
+            forget_copies(shell); /* they may be of a former init */
+        }
         feed(shell, &written); /* without a state directory there is nothing to wait for */
         break;
     case GK_SERVER_APPLY:
@@ -312,7 +312,7 @@ static void tell_summary(struct shell *shell)
     struct gk_server_view view;
 
     gk_server_view(shell->core, &view);
-    if (view.state == GK_SHARD_FINISHED && view.hashed && !shell->summed) {
+    if (view.hashed && !shell->summed) {
         shell->summed = true;
         tell(shell, gk_server_summary(&shell->config, shell->core));
     }

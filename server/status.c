@@ -47,11 +47,11 @@ static json_t *rank_json(const struct gk_server_facts *facts, uint32_t rank)
                      "contributed", (int)view.contributed, "waits_for", waits_for(&view.ping));
 }
 
-static json_t *ranks_json(const struct gk_server_facts *facts)
+static json_t *ranks_json(const struct gk_server_facts *facts, uint32_t limit)
 {
     json_t *list = json_array();
 
-    for (uint32_t r = 0; r < facts->config->workers && r < GK_SERVER_STATUS_RANKS_MAX; r++) {
+    for (uint32_t r = 0; r < facts->config->workers && r < limit; r++) {
         (void)json_array_append_new(
             list, rank_json(facts, r)); /* NULL list or item: the dump fails as a whole */
     }
@@ -90,7 +90,7 @@ static json_t *ledger_json(const struct gk_ledger *ledger)
                      integer(ledger->nacks), "bad_messages", integer(ledger->bad_messages));
 }
 
-static json_t *status_json(const struct gk_server_facts *facts)
+static json_t *status_json(const struct gk_server_facts *facts, uint32_t limit)
 {
     const struct gk_server_config *config = facts->config;
     struct gk_server_view view;
@@ -112,10 +112,9 @@ static json_t *status_json(const struct gk_server_facts *facts)
     (void)json_object_set_new(json, "hi", integer(view.hi));
     (void)json_object_set_new(json, "incarnation", integer(view.incarnation));
     (void)json_object_set_new(json, "uptime_s", seconds(facts->now_us - facts->started_us));
-    (void)json_object_set_new(json, "ranks", ranks_json(facts));
-    if (config->workers > GK_SERVER_STATUS_RANKS_MAX) {
-        (void)json_object_set_new(json, "ranks_omitted",
-                                  integer(config->workers - GK_SERVER_STATUS_RANKS_MAX));
+    (void)json_object_set_new(json, "ranks", ranks_json(facts, limit));
+    if (config->workers > limit) {
+        (void)json_object_set_new(json, "ranks_omitted", integer(config->workers - limit));
     }
     (void)json_object_set_new(json, "round", round_json(facts, &view));
     (void)json_object_set_new(json, "ledger", ledger_json(&view.ledger));
@@ -129,15 +128,20 @@ static json_t *status_json(const struct gk_server_facts *facts)
 
 struct gk_buf *gk_server_status(const struct gk_server_facts *facts)
 {
-    json_t *json = status_json(facts);
-    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    static const uint32_t limits[] = {GK_SERVER_STATUS_RANKS_MAX, GK_SERVER_STATUS_RANKS_MAX / 4,
+                                      0};
     struct gk_buf *buf = NULL;
 
-    if (text && strlen(text) <= GK_STATUS_BYTES_MAX) {
-        buf = gk_buf_copy(text, strlen(text));
+    for (size_t i = 0; !buf && i < sizeof(limits) / sizeof(limits[0]); i++) {
+        json_t *json = status_json(facts, limits[i]);
+        char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+
+        if (text && strlen(text) <= GK_STATUS_BYTES_MAX) {
+            buf = gk_buf_copy(text, strlen(text));
+        }
+        free(text);
+        json_decref(json);
     }
-    free(text);
-    json_decref(json);
     return buf;
 }
 

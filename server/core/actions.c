@@ -38,13 +38,14 @@ void gk_server_trace(struct gk_server *server, enum gk_log_level level, const ch
     va_end(args);
 }
 
-void gk_server_exit(struct gk_server *server, int code, const char *words)
+void gk_server_exit(struct gk_server *server, int code, const char *id, const char *words)
 {
     struct gk_server_action *action;
 
     gk_server_set_shard(server, GK_SHARD_EXITED);
     action = gk_server_emit(server, GK_SERVER_EXIT);
-    action->u.exit_code = code;
+    action->u.exit.code = code;
+    action->u.exit.id = id;
     gk_words_set(&action->words, "%s", words);
 }
 
@@ -112,7 +113,7 @@ void gk_server_nack_route(struct gk_server *server, uint64_t route, const struct
         .session = h->session,
         .req_id = h->req_id,
         .epoch = server->durable.epoch,
-        .rank = h->rank,
+        .rank = h->rank < server->config.workers ? h->rank : GK_RANK_ANY, /* it may be anything */
         .shard = server->config.shard,
         .incarnation = server->durable.incarnation,
         .code = code,

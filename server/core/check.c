@@ -35,7 +35,7 @@ static void check_round(const struct gk_server *server)
 {
     const struct gk_server_durable *durable = &server->durable;
     const struct gk_round *round = &server->live.round;
-    uint32_t lowest;
+    uint32_t lowest, contributed = 0;
 
     GK_ASSERT(durable->durable_version <= durable->version);
     GK_ASSERT(durable->optimizer_step <= durable->version);
@@ -48,6 +48,10 @@ static void check_round(const struct gk_server *server)
     GK_ASSERT(server->live.state != GK_SHARD_RUNNING || round->state != GK_ROUND_COLLECTING ||
               gk_server_round_missing(server, &lowest) > 0 || server->live.finish_wanted ||
               server->live.writer.op != 0);
+    for (uint32_t r = 0; r < server->config.workers; r++) {
+        contributed += server->live.members[r].push.contributed ? 1 : 0;
+    }
+    GK_ASSERT(contributed == round->contributed);
     for (uint32_t i = 0; i + 1 < round->contributions_count; i++) {
         GK_ASSERT(round->contributions[i].rank < round->contributions[i + 1].rank);
     }
@@ -64,8 +68,7 @@ void gk_server_check(const struct gk_server *server)
     GK_ASSERT(state != GK_SHARD_RUNNING || (durable->initialised && !durable->finished));
     GK_ASSERT(state != GK_SHARD_FINISHED || durable->finished);
     GK_ASSERT(!durable->initialised || durable->memory.tables);
-    GK_ASSERT((server->live.init.setup_op != 0) <=
-              (state == GK_SHARD_SETUP || state == GK_SHARD_DRAINING));
+    GK_ASSERT(server->live.init.setup_op == 0 || state == GK_SHARD_SETUP);
     GK_ASSERT(!server->live.init.writing || state == GK_SHARD_INIT || state == GK_SHARD_DRAINING);
     for (uint32_t r = 0; r < server->config.workers; r++) {
         check_member(server, r);

@@ -1,7 +1,7 @@
 /* LEAVE: a rank that pushes no more.  It is logged before it is answered, or a restarted shard
  * would wait for the departed for ever.  When all have left the job is finished: one record, the
  * hash of the parameters, a bounded time for those whose last answer was lost, exit 0. */
-#include "common/assert.h"
+#include "common/exit.h"
 #include "server/core/state.h"
 
 #include <inttypes.h>
@@ -69,11 +69,11 @@ void gk_server_finish_written(struct gk_server *server)
     struct gk_server_live *live = &server->live;
     struct gk_server_action *action;
 
+    live->finish_wanted = false;
     if (live->state == GK_SHARD_DRAINING) {
-        live->exit_code = 0;
-        return;
-    }
-    if (live->state != GK_SHARD_FINISHED) {
+        live->exit_code =
+            GK_EXIT_OK; /* told to stop, but the job was done: it exits when the hash is known */
+    } else if (live->state != GK_SHARD_FINISHED) {
         gk_server_set_shard(server, GK_SHARD_FINISHED);
     }
     live->linger_until_us = server->now_us + GK_LINGER_US;

@@ -20,10 +20,12 @@ bool gk_server_push_locked(const struct gk_server *server)
     return state == GK_ROUND_SUMMING || state == GK_ROUND_WRITING;
 }
 
-static void clear(struct gk_push_slot *push)
+static void clear(struct gk_server *server, uint32_t rank)
 {
+    struct gk_push_slot *push = &server->live.members[rank].push;
     struct gk_assembly assembly;
 
+    server->live.round.contributed -= push->contributed ? 1 : 0;
     gk_assembly_clear(&push->assembly);
     assembly = push->assembly;
     memset(push, 0, sizeof(*push));
@@ -32,7 +34,7 @@ static void clear(struct gk_push_slot *push)
 
 void gk_server_push_forget(struct gk_server *server, uint32_t rank)
 {
-    clear(&server->live.members[rank].push);
+    clear(server, rank);
 }
 
 /* Not yet committed and never to be: its sender has it still, or is replaced.  A locked push is on
@@ -47,7 +49,7 @@ void gk_server_push_drop(struct gk_server *server, uint32_t rank)
     if (push->contributed) {
         server->live.dropped++;
     }
-    clear(push);
+    clear(server, rank);
 }
 
 static void push_ok(struct gk_server *server, uint32_t rank, const struct gk_header *h)
@@ -197,6 +199,7 @@ static bool assemble(struct gk_server *server, uint32_t rank, const struct gk_ms
     }
     if (gk_assembly_complete(&push->assembly)) {
         push->contributed = true;
+        server->live.round.contributed++;
         push->arrival = ++server->live.round.arrivals;
         server->live.pushes++;
     }

@@ -7,6 +7,7 @@
  * step change together, the pushes are forgotten.  The planes follow with APPLY; nobody is served
  * from them in between. */
 #include "common/assert.h"
+#include "common/exit.h"
 #include "server/core/state.h"
 
 #include <float.h>
@@ -68,6 +69,16 @@ uint32_t gk_server_round_missing(const struct gk_server *server, uint32_t *ret_l
         }
     }
     return missing;
+}
+
+static uint32_t active_count(const struct gk_server *server)
+{
+    uint32_t count = 0;
+
+    for (uint32_t r = 0; r < server->config.workers; r++) {
+        count += gk_server_round_active(server, r) ? 1 : 0;
+    }
+    return count;
 }
 
 void gk_server_round_open(struct gk_server *server)
@@ -156,10 +167,9 @@ void gk_server_round_close(struct gk_server *server)
     struct gk_round *round = &server->live.round;
     const struct gk_server_durable *durable = &server->durable;
     struct gk_server_action *action;
-    uint32_t lowest;
 
     if (server->live.state != GK_SHARD_RUNNING || round->state != GK_ROUND_COLLECTING ||
-        gk_server_round_missing(server, &lowest) > 0) {
+        round->contributed < active_count(server)) {
         return;
     }
     round->contributions_count = 0;
@@ -218,12 +228,6 @@ static void name_overflow(const struct gk_server *server, struct gk_words *words
     gk_words_set(words, "the sum of step %" PRIu64 " is not finite", server->durable.version);
 }
 
-static void fail(struct gk_server *server, const char *id, int code, const char *words)
-{
-    gk_server_trace(server, GK_LOG_ERROR, id, "%s", words);
-    gk_server_exit(server, code, words);
-}
-
 void gk_server_round_summed(struct gk_server *server, enum gk_err err, const char *words)
 {
     struct gk_round *round = &server->live.round;
@@ -231,12 +235,13 @@ void gk_server_round_summed(struct gk_server *server, enum gk_err err, const cha
 
     round->op = 0;
     if (err != GK_OK) {
-        fail(server, "SERVER-SUM-FAILED", 70, words ? words : gk_err_text(err));
+        gk_server_exit(server, GK_EXIT_INTERNAL, "SERVER-SUM-FAILED",
+                       words ? words : gk_err_text(err));
         return;
     }
     if (!round->report.finite) {
         name_overflow(server, &reason);
-        fail(server, "SERVER-OVERFLOW", 65, reason.text);
+        gk_server_exit(server, GK_EXIT_DATA, "SERVER-OVERFLOW", reason.text);
         return;
     }
     set_state(server, GK_ROUND_WRITING);
@@ -332,7 +337,8 @@ void gk_server_round_applied(struct gk_server *server, enum gk_err err, const ch
 {
     server->live.round.op = 0;
     if (err != GK_OK) {
-        fail(server, "SERVER-APPLY-FAILED", 70, words ? words : gk_err_text(err));
+        gk_server_exit(server, GK_EXIT_INTERNAL, "SERVER-APPLY-FAILED",
+                       words ? words : gk_err_text(err));
         return;
     }
     server->durable.unapplied = false;

@@ -159,7 +159,7 @@ void gk_server_drain(struct gk_server *server, int exit_code, const char *words)
     struct gk_server_live *live = &server->live;
 
     if (live->state == GK_SHARD_DRAINING) {
-        gk_server_exit(server, exit_code, words);
+        gk_server_exit(server, exit_code, "SERVER-STOPPED", words);
         return;
     }
     live->exit_code = live->state == GK_SHARD_FINISHED ? 0 : exit_code;
@@ -179,11 +179,11 @@ void gk_server_drained(struct gk_server *server)
         return;
     }
     if (!busy) {
-        gk_server_exit(server, live->exit_code, live->exit_words.text);
+        gk_server_exit(server, live->exit_code, "SERVER-STOPPED", live->exit_words.text);
     } else if (server->now_us >= live->drain_until_us) {
         gk_server_trace(server, GK_LOG_WARN, "SERVER-DRAIN-LATE",
                         "the commit in flight did not end in time; its pushes will come again");
-        gk_server_exit(server, live->exit_code, live->exit_words.text);
+        gk_server_exit(server, live->exit_code, "SERVER-STOPPED", live->exit_words.text);
     }
 }
 

@@ -17,8 +17,8 @@
 enum {
     GK_SERVER_PULLS_MAX = 2 * GK_PULL_WINDOW, /* waiting pulls per rank */
     GK_SERVER_SERVE_MAX = 64,   /* waiting pulls answered per step; a timer goes on with the rest */
-    GK_SERVER_MEMBERS_MAX = 64, /* ranks per MEMBER record: at most two replies each */
-    GK_SERVER_ACTIONS_MAX = GK_SERVER_SERVE_MAX + 2 * GK_SERVER_MEMBERS_MAX + 64,
+    GK_SERVER_MEMBERS_MAX = 32, /* ranks per MEMBER record: two replies and two lines each */
+    GK_SERVER_ACTIONS_MAX = GK_SERVER_SERVE_MAX + 4 * GK_SERVER_MEMBERS_MAX + 32,
 };
 
 enum gk_server_plant { /* planted bugs: each must be caught by the simulator, which alone sets them
@@ -138,7 +138,10 @@ struct gk_server_action {
             enum gk_log_level level;
             const char *id; /* static */
         } trace;
-        int exit_code;
+        struct {
+            int code;
+            const char *id; /* static, for the log */
+        } exit;
     } u;
     struct gk_words words; /* TRACE, EXIT */
     struct gk_msg msg;     /* SEND, PARAMS, STATUS */

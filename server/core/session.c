@@ -237,7 +237,7 @@ static void refuse(struct hello *hello, uint64_t route, enum gk_code code)
     struct gk_server *server = hello->server;
     const struct gk_header *h = &hello->msg->h;
     struct gk_server_action *action = gk_server_emit(server, GK_SERVER_SEND);
-    uint32_t rank = h->rank;
+    uint32_t rank = h->rank < server->config.workers ? h->rank : GK_RANK_ANY;
 
     action->route = route;
     action->msg.h = (struct gk_header){

@@ -88,6 +88,7 @@ struct gk_round {
     uint64_t op; /* of SUM or APPLY in flight; 0: none */
     uint64_t opened_us;
     uint64_t arrivals;
+    uint32_t contributed;                  /* ranks whose push is complete */
     struct gk_list *lists;                 /* in the SETUP memory */
     struct gk_contribution *contributions; /* [workers] */
     uint32_t contributions_count;
@@ -157,7 +158,7 @@ struct gk_server_action *gk_server_emit(struct gk_server *server, enum gk_server
 uint64_t gk_server_emit_op(struct gk_server *server, struct gk_server_action *action);
 void gk_server_trace(struct gk_server *server, enum gk_log_level level, const char *id,
                      const char *format, ...) __attribute__((format(printf, 4, 5)));
-void gk_server_exit(struct gk_server *server, int code, const char *words);
+void gk_server_exit(struct gk_server *server, int code, const char *id, const char *words);
 
 /* actions.c: replies.  All go to the newest route of the rank; nothing is sent when it is gone: the
  * worker asks again. */

@@ -140,13 +140,12 @@ void gk_server_watch(struct gk_server *server)
     if (server->now_us >= deadline_us(server)) {
         name_start(server, &words);
         append(&words, "; gave up after %.0f s", (double)server->config.deadline_us / 1e6);
-        gk_server_trace(server, GK_LOG_ERROR, "SERVER-DEADLINE", "%s", words.text);
-        gk_server_exit(server, GK_EXIT_PEER, words.text);
+        gk_server_exit(server, GK_EXIT_PEER, "SERVER-DEADLINE", words.text);
         return;
     }
     if (live->state == GK_SHARD_FINISHED && live->hashed &&
         server->now_us >= live->linger_until_us) {
-        gk_server_exit(server, GK_EXIT_OK, "finished");
+        gk_server_exit(server, GK_EXIT_OK, "SERVER-DONE", "finished");
         return;
     }
     if (live->state == GK_SHARD_DRAINING) {

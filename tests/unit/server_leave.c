@@ -212,6 +212,21 @@ Test(server_leave, stop_is_bounded)
     rig_free(rig);
 }
 
+/* The record that ends the job is on its way when the signal comes. */
+Test(server_leave, stop_while_it_finishes)
+{
+    struct rig *rig = rig_running(1);
+
+    rig->held = 1u << GK_SERVER_WRITE;
+    rig_leave(rig, 0, 0);
+    cr_assert(rig_work(rig, true) && rig->ops_count == 1);
+    rig_event(rig, (struct gk_server_event){.kind = GK_SERVER_STOP, .exit_code = 143});
+    cr_assert(!rig->exited);
+    rig_release(rig);
+    cr_assert(rig->exited && rig->exit_code == 0 && rig_view(rig).hashed);
+    rig_free(rig);
+}
+
 Test(server_leave, drain_request)
 {
     struct rig *rig = rig_running(1);

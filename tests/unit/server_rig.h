@@ -71,6 +71,7 @@ struct rig {
     uint64_t timer_us;
     bool exited;
     int exit_code;
+    const char *exit_id;
     struct gk_words exit_words;
     char traces[8192]; /* "ID words\n" of all levels but debug */
     bool refuse_memory;
@@ -215,7 +216,8 @@ static inline void rig_action(struct rig *rig, const struct gk_server_action *ac
         break;
     case GK_SERVER_EXIT:
         rig->exited = true;
-        rig->exit_code = action->u.exit_code;
+        rig->exit_code = action->u.exit.code;
+        rig->exit_id = action->u.exit.id;
         rig->exit_words = action->words;
         break;
     case GK_SERVER_ACTION_KINDS_COUNT:

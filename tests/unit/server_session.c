@@ -459,6 +459,14 @@ Test(server_session, bad_messages_are_counted_and_answered)
     rig_send(rig, 5, &msg);
     cr_code(rig, GK_CODE_BAD_MESSAGE);
     cr_assert(rig_view(rig).ledger.bad_messages == 6);
+    memset(&readable, 0xff, sizeof(readable)); /* whatever it says, the answer is a legal message */
+    rig_clear(rig);
+    rig_event(rig, (struct gk_server_event){.kind = GK_SERVER_BAD_MESSAGE,
+                                            .route = 5,
+                                            .header = &readable,
+                                            .err = GK_E_UNSUPPORTED,
+                                            .words = "no such kind"});
+    cr_assert(rig->replies_count == 1 && rig->replies[0].msg.h.code == GK_CODE_UNSUPPORTED);
     for (int i = 0; i < 100; i++) {
         rig_event(rig, (struct gk_server_event){.kind = GK_SERVER_BAD_MESSAGE,
                                                 .route = 5,
@@ -466,5 +474,29 @@ Test(server_session, bad_messages_are_counted_and_answered)
                                                 .err = GK_E_CORRUPT});
     }
     cr_assert(strlen(rig->traces) < 200, "a flood of noise must not fill the log: %s", rig->traces);
+    rig_free(rig);
+}
+
+/* All at once: the records are bounded, and so is what one step emits. */
+Test(server_session, many_ranks_join_and_leave)
+{
+    enum { MANY = 300 };
+    struct rig *rig = rig_new(MANY, 1, 0);
+    uint32_t members = 0, written = 0;
+
+    rig_start(rig);
+    rig->held = 1u << GK_SERVER_WRITE;
+    for (uint32_t r = 0; r < MANY; r++) {
+        struct gk_msg msg = rig_hello_msg(rig, r, 1);
+
+        rig_send(rig, rig_route(r, 1), &msg);
+    }
+    rig_release(rig);
+    for (; written < rig->records_count; written++) {
+        members += rig->records[written].record.members_count;
+        cr_assert(rig->records[written].record.members_count <= GK_SERVER_MEMBERS_MAX);
+    }
+    cr_assert(members == MANY && written <= 2 + MANY / GK_SERVER_MEMBERS_MAX);
+    cr_assert(rig_view(rig).present == MANY && rig->replies_count == MANY);
     rig_free(rig);
 }
