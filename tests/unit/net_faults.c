@@ -4,12 +4,8 @@
  * for a time. */
 #include "tests/unit/net_support.h"
 
-#include "common/net/zsock_internal.h"
-
 #include <criterion/criterion.h>
 
-#include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -99,7 +95,7 @@ Test(net_faults, peer_killed_in_a_flood)
  * accepted arrives. */
 Test(net_faults, reader_that_does_not_read)
 {
-    enum { TRIES = 2000, PART_BYTES = 100 * 1000 };
+    enum { REFUSED = 200, PART_BYTES = 100 * 1000 };
     void *zmq = start(), *peer_zmq = zmq_ctx_new();
     struct net_endpoint router = {0}, other = {0};
     const struct gk_zsock_stats *stats;
@@ -112,7 +108,7 @@ Test(net_faults, reader_that_does_not_read)
     peer = net_raw(peer_zmq, ZMQ_DEALER, gk_zsock_address(router.zsock));
     cr_assert_eq(zmq_send(peer, "hello", 5, 0), 5);
     NET_RUN_UNTIL(&loop, router.messages == 1);
-    for (uint32_t i = 0; i < TRIES; i++) {
+    while (refused < REFUSED) {
         enum gk_err err = net_send_number(router.zsock, router.route, accepted, PART_BYTES);
 
         cr_assert(err == GK_OK || err == GK_E_LIMIT);
@@ -121,10 +117,8 @@ Test(net_faults, reader_that_does_not_read)
         cr_assert_leq(gk_zsock_pending(router.zsock), GK_OUTBOX_MESSAGES_MAX);
         uv_run(&loop, UV_RUN_NOWAIT);
     }
-    cr_assert_gt(refused, 0);
     cr_assert_eq(stats->dropped_out, refused);
     cr_assert_gt(stats->blocked, 0);
-    cr_assert_eq(gk_zsock_pending(router.zsock), GK_OUTBOX_MESSAGES_MAX);
 
     /* The others are served meanwhile. */
     net_open(&loop, zmq, GK_ZSOCK_DEALER, gk_zsock_address(router.zsock), &other);
@@ -156,81 +150,6 @@ Test(net_faults, reader_that_does_not_read)
     net_close(&loop, &router);
     net_end(&loop, zmq);
     cr_assert_eq(atomic_load(&net_bufs_live), 0);
-}
-
-struct flood {
-    const char *address;
-    atomic_bool stop;
-    uint64_t sent;
-};
-
-static void *flood_main(void *arg)
-{
-    struct flood *flood = arg;
-    void *zmq = zmq_ctx_new();
-    void *dealer = net_raw(zmq, ZMQ_DEALER, flood->address);
-    int wait_ms = 50; /* how long a send may keep us from seeing `stop` */
-    char part[100] = {0};
-
-    zmq_setsockopt(dealer, ZMQ_SNDTIMEO, &wait_ms, sizeof(wait_ms));
-    while (!atomic_load(&flood->stop)) {
-        if (zmq_send(dealer, part, sizeof(part), 0) > 0) {
-            flood->sent++;
-        }
-    }
-    zmq_close(dealer);
-    zmq_ctx_term(zmq);
-    return NULL;
-}
-
-static void work_5_us(struct net_endpoint *at, uint64_t route, struct gk_buf *const *parts,
-                      uint32_t parts_count)
-{
-    uint64_t end_ns = uv_hrtime() + 5000;
-
-    (void)at;
-    (void)route;
-    (void)parts;
-    (void)parts_count;
-    while (uv_hrtime() < end_ns) {
-    }
-}
-
-static void count_tick(uv_timer_t *timer)
-{
-    (*(uint32_t *)timer->data)++;
-}
-
-/* One peer at full speed for a second of ours; a drain without budget fires the 10 ms timer once or
- * twice. */
-Test(net_faults, timers_fire_in_a_flood)
-{
-    void *zmq = start();
-    struct net_endpoint router = {.on_message = work_5_us};
-    struct flood flood = {0};
-    uint32_t ticks = 0;
-    uv_timer_t timer;
-    pthread_t thread;
-    uint64_t start_us;
-
-    net_open(&loop, zmq, GK_ZSOCK_ROUTER, "tcp://127.0.0.1:*", &router);
-    flood.address = gk_zsock_address(router.zsock);
-    cr_assert_eq(pthread_create(&thread, NULL, flood_main, &flood), 0);
-    NET_RUN_UNTIL(&loop, router.messages > 100);
-    uv_timer_init(&loop, &timer);
-    timer.data = &ticks;
-    uv_timer_start(&timer, count_tick, 10, 10);
-    start_us = gk_now_us();
-    while (gk_now_us() - start_us < 1000 * 1000) {
-        uv_run(&loop, UV_RUN_ONCE);
-    }
-    cr_assert_gt(ticks, 20, "%u ticks", ticks);
-    cr_assert_gt(router.messages, 5000);
-    atomic_store(&flood.stop, true);
-    uv_close((uv_handle_t *)&timer, NULL);
-    cr_assert_eq(pthread_join(thread, NULL), 0);
-    net_close(&loop, &router);
-    net_end(&loop, zmq);
 }
 
 /* The peer goes and comes back at the same address: DOWN, UP, and the socket works as before. */
@@ -371,117 +290,6 @@ Test(net_faults, messages_that_are_not_ours)
     net_close(&loop, &router);
     net_end(&loop, zmq);
     cr_assert_eq(atomic_load(&net_bufs_live), 0);
-}
-
-static void send_to_other(struct net_endpoint *at, uint64_t route)
-{
-    struct net_endpoint *other = at->more;
-
-    (void)route;
-    cr_assert_eq(net_send_number(other->zsock, 0, 7, 4), GK_OK);
-}
-
-/* `gone` comes out of prepare.  What it sends on another socket, whose own prepare has run in this
- * turn, must not wait for something else to wake the loop. */
-Test(net_faults, send_out_of_prepare)
-{
-    for (int swapped = 0; swapped < 2; swapped++) {
-        void *zmq = start();
-        struct net_endpoint sink = {0}, router = {.on_gone = send_to_other}, dealer = {0};
-        uint64_t start_us;
-
-        router.more = &dealer;
-        net_open(&loop, zmq, GK_ZSOCK_ROUTER, "tcp://127.0.0.1:*", &sink);
-        if (swapped) {
-            net_open(&loop, zmq, GK_ZSOCK_ROUTER, "tcp://127.0.0.1:*", &router);
-        }
-        net_open(&loop, zmq, GK_ZSOCK_DEALER, gk_zsock_address(sink.zsock), &dealer);
-        if (!swapped) {
-            net_open(&loop, zmq, GK_ZSOCK_ROUTER, "tcp://127.0.0.1:*", &router);
-        }
-        NET_RUN_UNTIL(&loop, dealer.up == 1);
-        cr_assert_eq(net_send_number(router.zsock, (UINT64_C(1) << 32) | 5, 1, 4), GK_OK);
-        start_us = gk_now_us();
-        while (sink.messages ==
-               0) { /* without a timer that would turn the loop, but the watchdogs */
-            uv_run(&loop, UV_RUN_ONCE);
-        }
-        cr_assert_eq(router.gone, 1);
-        cr_assert_lt(gk_now_us() - start_us, 900 * 1000);
-        net_close(&loop, &dealer);
-        net_close(&loop, &router);
-        net_close(&loop, &sink);
-        net_end(&loop, zmq);
-    }
-    cr_assert_eq(atomic_load(&net_bufs_live), 0);
-}
-
-struct swallow {
-    struct net_endpoint *dealer;
-    void *peer;
-    uint64_t route;
-    bool armed;
-};
-
-/* Runs after the socket's own prepare, which no other module may do: a message arrives, its signal
- * is taken away, and the loop goes to sleep. */
-static void swallow_signal(uv_prepare_t *handle)
-{
-    struct swallow *swallow = handle->data;
-    struct gk_zsock *zsock = swallow->dealer->zsock;
-    struct pollfd fd = {.fd = gk_zsock_socket_fd(zsock->socket), .events = POLLIN};
-    int events;
-
-    if (!swallow->armed) {
-        return;
-    }
-    swallow->armed = false;
-    cr_assert_eq(zmq_send(swallow->peer, &swallow->route, 5, ZMQ_SNDMORE), 5);
-    cr_assert_eq(zmq_send(swallow->peer, "late", 4, 0), 4);
-    do {
-        cr_assert_eq(poll(&fd, 1, (int)(NET_PATIENCE_US / 1000)), 1);
-        zmq_getsockopt(zsock->socket, ZMQ_EVENTS, &events, &(size_t){sizeof(events)});
-    } while (!(events & ZMQ_POLLIN));
-}
-
-/* The watchdog finds such a message within its second and says so. */
-Test(net_faults, missed_wake_is_counted)
-{
-    void *zmq, *peer_zmq = zmq_ctx_new();
-    struct net_endpoint dealer = {0};
-    struct swallow swallow = {.dealer = &dealer};
-    uv_prepare_t prepare;
-    char address[128];
-    uint64_t start_us;
-
-    zmq = start();
-    uv_prepare_init(&loop, &prepare);
-    prepare.data = &swallow;
-    uv_prepare_start(&prepare, swallow_signal);
-    swallow.peer = zmq_socket(peer_zmq, ZMQ_ROUTER);
-    zmq_setsockopt(swallow.peer, ZMQ_LINGER, &(int){0}, sizeof(int));
-    cr_assert_eq(zmq_bind(swallow.peer, "tcp://127.0.0.1:*"), 0);
-    zmq_getsockopt(swallow.peer, ZMQ_LAST_ENDPOINT, address, &(size_t){sizeof(address)});
-    net_open(&loop, zmq, GK_ZSOCK_DEALER, address, &dealer);
-    cr_assert_eq(net_send_number(dealer.zsock, 0, 1, 4), GK_OK);
-    NET_RUN_UNTIL(&loop, gk_zsock_stats(dealer.zsock)->messages_out == 1);
-    zmq_setsockopt(swallow.peer, ZMQ_RCVTIMEO, &(int){20000}, sizeof(int));
-    cr_assert_eq(zmq_recv(swallow.peer, &swallow.route, 5, 0), 5);
-    uv_run(&loop,
-           UV_RUN_NOWAIT); /* the helper's timer is closed; only watchdogs turn the loop now */
-    swallow.armed = true;
-    uv_timer_again(&dealer.zsock->watchdog); /* a whole second from now: a short sleep would not count */
-    start_us = gk_now_us();
-    while (dealer.messages == 0 && gk_now_us() - start_us < NET_PATIENCE_US) {
-        uv_run(&loop, UV_RUN_ONCE);
-    }
-    cr_assert_eq(dealer.messages, 1);
-    cr_assert_eq(gk_zsock_stats(dealer.zsock)->missed_wakes, 1);
-    gk_zsock_close(dealer.zsock, 0);
-    uv_close((uv_handle_t *)&prepare, NULL);
-    net_end(&loop, zmq);
-    zmq_close(swallow.peer);
-    zmq_ctx_term(peer_zmq);
 }
 
 /* A receiver that dies again and again under a DEALER that floods it: it never sees a piece of a
