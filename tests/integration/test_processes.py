@@ -17,9 +17,10 @@ def start_run(job, *args, **kwargs):
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(), **kwargs)
 
 
-def children_of(job, count):
+def children_of(run, job, count):
     """The daemons of a job, once all of them are there."""
     def look():
+        expect(run.poll() is None, f"the run ended: {run.returncode}")
         pids = [p for p in processes_of(job) if os.path.basename(os.readlink(f"/proc/{p}/exe")) in ("gkps-server", "gkps-worker")]
         return pids if len(pids) == count else None
     return wait_until(look, f"{count} daemons of {job}")
@@ -40,7 +41,7 @@ def wait_training(run):
 def test_killed_launcher_leaves_nothing():
     job = f"killed-launcher-{os.getpid()}"
     run = start_run(job, *LONG)
-    children_of(job, 6)
+    children_of(run, job, 6)
     wait_training(run)
     run.kill()
     run.wait()
@@ -59,7 +60,7 @@ def test_ctrl_c_ends_the_tree():
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
         job = f"ctrl-c-{number}-{os.getpid()}"
         run = start_run(job, *LONG)
-        children_of(job, 6)
+        children_of(run, job, 6)
         wait_training(run)
         run.send_signal(number)
         run.stdout.read()
@@ -71,7 +72,7 @@ def test_dead_child_ends_the_run_with_its_name():
     for name in ("gkps-worker", "gkps-server"):
         job = f"dead-{name}-{os.getpid()}"
         run = start_run(job, *LONG)
-        pids = children_of(job, 6)
+        pids = children_of(run, job, 6)
         wait_training(run)
         victim = next(p for p in pids if os.path.basename(os.readlink(f"/proc/{p}/exe")) == name)
         os.kill(victim, signal.SIGKILL)
