@@ -117,14 +117,8 @@ static bool resolve(const char *host, struct in_addr *ret_address, bool *ret_loc
     return true;
 }
 
-enum gk_err gk_server_options_address(const struct gk_server_options *values, char *ret_address,
-                                      bool *ret_local, struct gk_words *words)
+enum gk_err gk_server_options_check(const struct gk_server_options *values, struct gk_words *words)
 {
-    char host[GK_SERVER_ADDRESS_BYTES - 32], text[INET_ADDRSTRLEN];
-    struct in_addr address;
-    const char *port;
-    bool local;
-
     if (values->shard >= values->servers) {
         gk_words_set(words, "--shard %llu: must be below --servers %llu",
                      (unsigned long long)values->shard, (unsigned long long)values->servers);
@@ -134,6 +128,17 @@ enum gk_err gk_server_options_address(const struct gk_server_options *values, ch
         gk_words_set(words, "--job: 1 to %d bytes", GK_JOB_NAME_BYTES - 1);
         return GK_E_CONFIG;
     }
+    return GK_OK;
+}
+
+enum gk_err gk_server_options_address(const struct gk_server_options *values, char *ret_address,
+                                      bool *ret_local, struct gk_words *words)
+{
+    char host[GK_SERVER_ADDRESS_BYTES - 32], text[INET_ADDRSTRLEN];
+    struct in_addr address;
+    const char *port;
+    bool local;
+
     if (!split(values->bind, host, sizeof(host), &port)) {
         gk_words_set(words,
                      "--bind '%s': must be tcp://HOST:PORT with a name or an IPv4 address, and * "

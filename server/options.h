@@ -17,10 +17,15 @@ struct gk_server_options {
 
 const struct gk_program *gk_server_program(void);
 
+/* Values that contradict each other: shard and servers, the length of the job's name.  GK_E_CONFIG
+ * and words; the program ends with GK_EXIT_USAGE. */
+enum gk_err gk_server_options_check(const struct gk_server_options *options,
+                                    struct gk_words *words);
+
 enum { GK_SERVER_ADDRESS_BYTES = 128 };
 
 /* Where to bind: names become numbers, which is what ZeroMQ binds to.  *ret_local: reachable from
- * this machine only. GK_E_CONFIG: malformed, does not resolve, shard out of range, or beyond
+ * this machine only.  GK_E_CONFIG: malformed, does not resolve, or beyond
  * loopback without --insecure; with words. */
 enum gk_err gk_server_options_address(const struct gk_server_options *options, char *ret_address,
                                       bool *ret_local, struct gk_words *words);

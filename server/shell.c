@@ -16,6 +16,7 @@
 #include "common/net/signals.h"
 #include "common/net/timer.h"
 #include "common/net/zsock.h"
+#include "server/copies.h"
 #include "server/core/server.h"
 #include "server/memory.h"
 #include "server/status.h"
@@ -27,7 +28,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EVENTS_MAX = 16, LINGER_MS = 1000, COPIES_MAX = 2 * GK_PULL_WINDOW };
+enum { EVENTS_MAX = 16, LINGER_MS = 1000 };
 
 struct job { /* one computation; the core has at most one of each kind in flight */
     const struct gk_vector_ops *ops;
@@ -36,12 +37,6 @@ struct job { /* one computation; the core has at most one of each kind in flight
     uint64_t op;
     const void *args;
     enum gk_err err;
-};
-
-struct copy { /* a chunk of parameters that was just sent: the next rank gets the same bytes */
-    const float *values;
-    uint64_t count;
-    struct gk_buf *buf;
 };
 
 struct shell {
@@ -61,8 +56,7 @@ struct shell {
     struct gk_server_actions *actions;
     struct gk_server_memory memory;
     struct gk_words words; /* of a SETUP that failed, until its event is fed */
-    struct copy copies[COPIES_MAX];
-    uint32_t copies_next;
+    struct gk_copies copies;
 
     /* Actions may be answered at once; the answers wait here until all actions of the step are
      * performed. */
@@ -158,32 +152,6 @@ static void send_msg(struct shell *shell, uint64_t route, const struct gk_msg *m
     }
 }
 
-static void forget_copies(struct shell *shell)
-{
-    for (uint32_t i = 0; i < COPIES_MAX; i++) {
-        gk_buf_unref(shell->copies[i].buf);
-        shell->copies[i] = (struct copy){0};
-    }
-}
-
-/* A reference to a copy of the values as they are now; NULL: no memory. */
-static struct gk_buf *copy_of(struct shell *shell, const float *values, uint64_t count)
-{
-    struct copy *copy = &shell->copies[shell->copies_next];
-
-    for (uint32_t i = 0; i < COPIES_MAX; i++) {
-        if (shell->copies[i].buf && shell->copies[i].values == values &&
-            shell->copies[i].count == count) {
-            return gk_buf_ref(shell->copies[i].buf);
-        }
-    }
-    gk_buf_unref(copy->buf);
-    *copy = (struct copy){
-        .values = values, .count = count, .buf = gk_buf_copy(values, count * sizeof(float))};
-    shell->copies_next = (shell->copies_next + 1) % COPIES_MAX;
-    return copy->buf ? gk_buf_ref(copy->buf) : NULL;
-}
-
 /* Takes the frame; without one nothing is sent, and the peer asks again. */
 static void send_frame(struct shell *shell, struct gk_server_action *action, struct gk_buf *frame)
 {
@@ -219,7 +187,7 @@ static void set_up(struct shell *shell, const struct gk_server_action *action)
 {
     struct gk_server_event event = {.kind = GK_SERVER_SETUP_DONE, .op = action->op};
 
-    forget_copies(shell);
+    gk_copies_forget(&shell->copies);
     gk_server_memory_free(shell->ops, shell->queue, &shell->memory);
     event.err = gk_server_memory_alloc(shell->ops, shell->queue, &action->u.setup, &shell->memory,
                                        &shell->words);
@@ -267,7 +235,8 @@ static void perform(struct shell *shell, struct gk_server_action *action)
         send_msg(shell, action->route, &action->msg);
         break;
     case GK_SERVER_PARAMS:
-        send_frame(shell, action, copy_of(shell, action->u.params.values, action->u.params.count));
+        send_frame(shell, action,
+                   gk_copies_get(&shell->copies, action->u.params.values, action->u.params.count));
         break;
     case GK_SERVER_STATUS:
         send_frame(shell, action, status_of(shell));
@@ -280,12 +249,12 @@ static void perform(struct shell *shell, struct gk_server_action *action)
         break;
     case GK_SERVER_WRITE:
         if (action->u.record->type == GK_RECORD_INIT) {
-            forget_copies(shell); /* they may be of a former init */
+            gk_copies_forget(&shell->copies); /* they may be of a former init */
         }
         feed(shell, &written); /* without a state directory there is nothing to wait for */
         break;
     case GK_SERVER_APPLY:
-        forget_copies(shell);
+        gk_copies_forget(&shell->copies);
         submit(shell, action, action->u.apply);
         break;
     case GK_SERVER_HASH:
@@ -485,8 +454,14 @@ static bool open_all(struct shell *shell, const struct gk_server_options *option
     enum gk_err err;
 
     shell->exit_code = GK_EXIT_CONFIG;
-    if (open_handles(shell, (int)options->launcher_fd, words) ||
-        gk_server_options_address(options, address, &local, words) ||
+    if (open_handles(shell, (int)options->launcher_fd, words)) {
+        return false;
+    }
+    if (gk_server_options_check(options, words)) {
+        shell->exit_code = GK_EXIT_USAGE;
+        return false;
+    }
+    if (gk_server_options_address(options, address, &local, words) ||
         open_core(shell, options, local, words)) {
         return false;
     }
@@ -529,7 +504,7 @@ static void fini(struct shell *shell)
     GK_ASSERT(err == 0);
     gk_net_context_free(shell->zmq);
     gk_server_free(shell->core);
-    forget_copies(shell);
+    gk_copies_forget(&shell->copies);
     if (shell->queue) {
         gk_server_memory_free(shell->ops, shell->queue, &shell->memory);
         shell->ops->close(shell->queue);
