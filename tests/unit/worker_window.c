@@ -1,0 +1,248 @@
+/* Goal: a window sends every chunk, keeps no more requests outstanding than it may, and asks again
+ * with the same id until each is answered.
+ * Method: all numbers of chunks from 1 to 30 under all limits from 1 to 8, with answers in order,
+ * in random order, lost and doubled; a model beside it knows what is outstanding. */
+#include "worker/core/window.h"
+
+#include "common/limits.h"
+#include "common/rng.h"
+
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdlib.h>
+
+enum { CHUNKS_MAX = 30 };
+
+struct request { /* outstanding, by the model */
+    uint64_t req_id;
+    uint32_t chunk;
+};
+
+struct model {
+    struct gk_window window;
+    uint64_t req_ids;
+    uint32_t sent[CHUNKS_MAX]; /* first tries */
+    struct request open[GK_WINDOW_SLOTS];
+    uint32_t open_count;
+};
+
+static void begin(struct model *model, uint32_t chunks, uint32_t limit)
+{
+    *model = (struct model){.req_ids = 100};
+    gk_window_start(&model->window, chunks, limit);
+}
+
+/* Everything that can be sent now; returns how many were retries. */
+static uint32_t send_all(struct model *model, uint64_t now_us)
+{
+    uint32_t retries = 0, chunk;
+    uint64_t req_id;
+    bool again;
+
+    while (gk_window_send(&model->window, now_us, &model->req_ids, &chunk, &req_id, &again)) {
+        bool known = false;
+
+        for (uint32_t i = 0; i < model->open_count; i++) {
+            known = known || (model->open[i].req_id == req_id && model->open[i].chunk == chunk);
+        }
+        cr_assert_eq(known, again, "a retry repeats id and chunk, a new request has its own");
+        cr_assert(gk_window_holds(&model->window, req_id));
+        retries += again;
+        if (!again) {
+            cr_assert_eq(model->sent[chunk]++, 0);
+            model->open[model->open_count++] = (struct request){.req_id = req_id, .chunk = chunk};
+        }
+        cr_assert(model->open_count <= model->window.limit);
+    }
+    return retries;
+}
+
+static void answer(struct model *model, uint32_t which, uint64_t now_us)
+{
+    struct request request = model->open[which];
+    uint32_t chunk = 99;
+
+    cr_assert(gk_window_answer(&model->window, request.req_id, now_us, &chunk));
+    cr_assert_eq(chunk, request.chunk);
+    model->open[which] = model->open[--model->open_count];
+    chunk = 99;
+    cr_assert(!gk_window_answer(&model->window, request.req_id, now_us, &chunk), "a duplicate");
+    cr_assert(!gk_window_holds(&model->window, request.req_id));
+    cr_assert_eq(chunk, 99);
+}
+
+static void check_complete(const struct model *model, uint32_t chunks)
+{
+    cr_assert(gk_window_complete(&model->window) && !gk_window_active(&model->window));
+    cr_assert_eq(gk_window_due_us(&model->window, 5), UINT64_MAX);
+    for (uint32_t c = 0; c < chunks; c++) {
+        cr_assert_eq(model->sent[c], 1);
+    }
+}
+
+Test(window, answers_in_order)
+{
+    for (uint32_t chunks = 1; chunks <= CHUNKS_MAX; chunks++) {
+        for (uint32_t limit = 1; limit <= GK_WINDOW_SLOTS; limit++) {
+            struct model model;
+            uint32_t width = limit < chunks ? limit : chunks;
+
+            begin(&model, chunks, limit);
+            cr_assert(gk_window_active(&model.window) && !gk_window_complete(&model.window));
+            cr_assert_eq(gk_window_due_us(&model.window, 7), 7, "the first chunk is due");
+            cr_assert_eq(send_all(&model, 1000), 0);
+            cr_assert_eq(model.open_count, width);
+            for (uint32_t c = 0; c < chunks; c++) {
+                cr_assert(gk_window_active(&model.window));
+                answer(&model, 0, 1000 + c);
+                cr_assert_eq(send_all(&model, 1000 + c), 0);
+            }
+            check_complete(&model, chunks);
+        }
+    }
+}
+
+/* Answers in random order, some requests lost: time moves to what is due, and the end is reached.
+ */
+Test(window, losses_and_reordering)
+{
+    struct gk_rng rng = {.seed = 4, .purpose = GK_RNG_RANDK};
+    uint64_t draws = 0;
+
+    for (uint32_t chunks = 1; chunks <= CHUNKS_MAX; chunks++) {
+        for (uint32_t limit = 1; limit <= GK_WINDOW_SLOTS; limit++) {
+            struct model model;
+            uint64_t now_us = 0;
+            uint32_t turns = 0;
+
+            begin(&model, chunks, limit);
+            while (!gk_window_complete(&model.window)) {
+                uint64_t due_us = gk_window_due_us(&model.window, now_us);
+
+                cr_assert(due_us < UINT64_MAX && ++turns < 2000);
+                now_us = due_us > now_us ? due_us : now_us;
+                cr_assert(send_all(&model, now_us) > 0 || due_us <= now_us);
+                cr_assert(gk_window_due_us(&model.window, now_us) > now_us, "all due is sent");
+                while (model.open_count > 0 && gk_rng_below(&rng, draws++, 3) > 0) {
+                    answer(&model, (uint32_t)gk_rng_below(&rng, draws++, model.open_count), now_us);
+                }
+            }
+            check_complete(&model, chunks);
+        }
+    }
+}
+
+Test(window, retries_back_off_and_never_stop)
+{
+    static const uint64_t waits_us[] = {GK_RETRY_BULK_US_MIN, 2 * GK_RETRY_BULK_US_MIN,
+                                        GK_RETRY_US_MAX, GK_RETRY_US_MAX};
+
+    for (uint32_t chunks = 1; chunks <= CHUNKS_MAX; chunks++) {
+        uint32_t width = chunks < 8 ? chunks : 8;
+        uint64_t now_us = 50;
+        struct model model;
+
+        begin(&model, chunks, 8);
+        cr_assert_eq(send_all(&model, now_us), 0);
+        for (uint32_t i = 0; i < 100; i++) {
+            uint64_t wait_us = waits_us[i < 3 ? i : 3];
+
+            cr_assert_eq(gk_window_due_us(&model.window, now_us), now_us + wait_us);
+            cr_assert_eq(send_all(&model, now_us + wait_us - 1), 0);
+            now_us += wait_us;
+            cr_assert_eq(send_all(&model, now_us), width);
+            cr_assert_eq(send_all(&model, now_us), 0, "once a time");
+        }
+    }
+}
+
+/* An answer says that the shard is at work: what is left is not asked for before its backoff. */
+Test(window, answer_moves_the_others_back)
+{
+    struct model model;
+    uint64_t late_us = GK_RETRY_BULK_US_MIN - 1;
+
+    begin(&model, 3, 8);
+    send_all(&model, 0);
+    answer(&model, 1, late_us);
+    cr_assert_eq(gk_window_due_us(&model.window, late_us), late_us + GK_RETRY_BULK_US_MIN);
+    cr_assert_eq(send_all(&model, late_us + GK_RETRY_BULK_US_MIN), 2);
+    answer(&model, 0, late_us + GK_RETRY_BULK_US_MIN + 1);
+    cr_assert_eq(gk_window_due_us(&model.window, 0), late_us + 3 * GK_RETRY_BULK_US_MIN + 1,
+                 "the second wait is twice as long");
+}
+
+Test(window, resend_after_a_new_connection)
+{
+    for (uint32_t chunks = 1; chunks <= CHUNKS_MAX; chunks++) {
+        uint32_t width = chunks < 8 ? chunks : 8;
+        uint64_t now_us = 0;
+        struct model model;
+
+        begin(&model, chunks, 8);
+        send_all(&model, now_us);
+        for (uint32_t i = 0; i < 5; i++) { /* the backoff grows */
+            now_us = gk_window_due_us(&model.window, now_us);
+            send_all(&model, now_us);
+        }
+        gk_window_resend(&model.window, now_us + 1);
+        cr_assert_eq(gk_window_due_us(&model.window, now_us + 1), now_us + 1);
+        cr_assert_eq(send_all(&model, now_us + 1), width);
+        cr_assert_eq(gk_window_due_us(&model.window, now_us + 1), now_us + 1 + GK_RETRY_BULK_US_MIN,
+                     "the backoff starts again");
+        while (model.open_count > 0) {
+            answer(&model, 0, now_us);
+            send_all(&model, now_us);
+        }
+        check_complete(&model, chunks);
+    }
+}
+
+/* INIT sends chunk 0 alone and then opens the window. */
+Test(window, limit_may_grow)
+{
+    struct model model;
+
+    begin(&model, 12, 1);
+    send_all(&model, 0);
+    cr_assert_eq(model.open_count, 1);
+    cr_assert_eq(gk_window_due_us(&model.window, 10), GK_RETRY_BULK_US_MIN,
+                 "a full window is due when its retry is");
+    answer(&model, 0, 10);
+    model.window.limit = 8;
+    cr_assert_eq(gk_window_due_us(&model.window, 10), 10);
+    send_all(&model, 10);
+    cr_assert_eq(model.open_count, 8);
+}
+
+Test(window, stopped_window_is_idle)
+{
+    struct model model;
+    uint32_t chunk;
+    uint64_t req_id;
+    bool again;
+
+    begin(&model, 5, 3);
+    send_all(&model, 0);
+    gk_window_stop(&model.window);
+    cr_assert(!gk_window_active(&model.window) && !gk_window_complete(&model.window));
+    cr_assert(!gk_window_holds(&model.window, 101));
+    cr_assert(!gk_window_answer(&model.window, 101, 0, &chunk));
+    cr_assert(!gk_window_send(&model.window, 1u << 30, &model.req_ids, &chunk, &req_id, &again));
+    gk_window_resend(&model.window, 0);
+    cr_assert_eq(gk_window_due_us(&model.window, 0), UINT64_MAX);
+}
+
+Test(window, no_chunks, .signal = SIGABRT)
+{
+    struct gk_window window;
+
+    gk_window_start(&window, 0, 1);
+}
+
+Test(window, limit_above_the_slots, .signal = SIGABRT)
+{
+    struct gk_window window;
+
+    gk_window_start(&window, 1, GK_WINDOW_SLOTS + 1);
+}
