@@ -324,7 +324,7 @@ static void on_handle_closed(uv_handle_t *handle)
     }
 }
 
-void gk_zsock_close(struct gk_zsock *zsock, int linger_ms)
+static void close_handles(struct gk_zsock *zsock)
 {
     uv_handle_t *const handles[ZSOCK_HANDLES_MAX] = {
         (uv_handle_t *)&zsock->poll,    (uv_handle_t *)&zsock->monitor_poll,
@@ -332,21 +332,29 @@ void gk_zsock_close(struct gk_zsock *zsock, int linger_ms)
         (uv_handle_t *)&zsock->idle,    (uv_handle_t *)&zsock->watchdog,
         (uv_handle_t *)&zsock->retry,
     };
-    uint32_t handles_count = zsock->handles;
+    uint32_t count = zsock->handles;
 
-    if (zsock->closing) {
+    for (uint32_t i = 0; i < count; i++) { /* in the order in which they were made */
+        uv_close(handles[i], on_handle_closed);
+    }
+}
+
+void gk_zsock_close(struct gk_zsock *zsock, int linger_ms)
+{
+    if (!zsock || zsock->closing) {
         return;
     }
+    /* From here on the owner hears of nothing but the end, also when this is called from within a
+     * callback. */
     zsock->callbacks = (struct gk_zsock_callbacks){.closed = zsock->callbacks.closed};
     if (linger_ms > 0 && !zsock->failed) {
         (void)gk_zsock_outbox_flush(zsock); /* what the linger is for */
     }
     zsock->closing = true;
     zsock->linger_ms = linger_ms;
-    if (handles_count == 0) {
+    if (zsock->handles == 0) {
         finish_close(zsock);
-    }
-    for (uint32_t i = 0; i < handles_count; i++) { /* in the order in which they were made */
-        uv_close(handles[i], on_handle_closed);
+    } else {
+        close_handles(zsock);
     }
 }

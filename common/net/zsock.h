@@ -69,7 +69,7 @@ const struct gk_zsock_stats *gk_zsock_stats(const struct gk_zsock *zsock);
 /* Messages queued or not yet accepted by ZeroMQ, all peers. */
 uint64_t gk_zsock_pending(const struct gk_zsock *zsock);
 
-/* Idempotent, does not block.  With `linger_ms` > 0 ZeroMQ may go on sending what it has accepted for so long, on its own
+/* Idempotent, does not block, accepts NULL.  With `linger_ms` > 0 ZeroMQ may go on sending what it has accepted for so long, on its own
  * thread, bounded by gk_net_context_free().  `closed` is called last. */
 void gk_zsock_close(struct gk_zsock *zsock, int linger_ms);
 

@@ -178,6 +178,7 @@ Test(net_zsock, early_sends_and_linger)
     cr_assert_eq(net_send_number(dealer.zsock, 0, 10, 1 << 20), GK_OK);
     gk_zsock_close(dealer.zsock, 5000);
     gk_zsock_close(dealer.zsock, 0); /* idempotent: the first one counts */
+    gk_zsock_close(NULL, 0);
     NET_RUN_UNTIL(&loop, router.messages == 11 && dealer.closed == 1);
     net_close(&loop, &router);
     net_end(&loop, zmq);
