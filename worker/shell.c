@@ -80,6 +80,7 @@ static void step_done(void *context, void *job)
 
     if (step->push) {
         gk_report_step(&shell->report, step, gk_now_us());
+        step->push = NULL; /* the core takes it */
     }
     feed(shell, &event);
 }
@@ -491,7 +492,7 @@ static void fini(struct shell *shell)
     gk_net_context_free(shell->zmq);
     gk_worker_actions_free(shell->actions);
     gk_worker_free(shell->core);
-    gk_push_free(shell->step.push && !shell->core ? shell->step.push : NULL);
+    gk_push_free(shell->step.push); /* of a step that ended while we were closing */
     free(shell->peers);
     free(shell);
 }
