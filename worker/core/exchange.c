@@ -54,7 +54,8 @@ void gk_exchange_begin(struct gk_worker *worker, uint64_t target)
         struct gk_shard *shard = &worker->shards[i];
         uint64_t length = shard->hi - shard->lo;
 
-        gk_window_start(&shard->pull, (uint32_t)((length + GK_CHUNK_FLOATS - 1) / GK_CHUNK_FLOATS),
+        gk_window_start(&shard->pull,
+                        (uint32_t)((length + worker->chunk_floats - 1) / worker->chunk_floats),
                         GK_PULL_WINDOW);
         shard->pull_version = target;
     }
@@ -179,8 +180,8 @@ static void pump_pull(struct gk_worker *worker, struct gk_shard *shard)
 
         worker->stats.retries += again;
         msg->h.version = worker->target;
-        msg->h.lo = shard->lo + (uint64_t)chunk * GK_CHUNK_FLOATS;
-        msg->h.hi = gk_min_u64(msg->h.lo + GK_CHUNK_FLOATS, shard->hi);
+        msg->h.lo = shard->lo + (uint64_t)chunk * worker->chunk_floats;
+        msg->h.hi = gk_min_u64(msg->h.lo + worker->chunk_floats, shard->hi);
     }
 }
 
@@ -265,8 +266,8 @@ void gk_exchange_params(struct gk_worker *worker, struct gk_shard *shard, const 
         worker->stats.duplicates++;
         return;
     }
-    lo = shard->lo + (uint64_t)chunk * GK_CHUNK_FLOATS;
-    hi = gk_min_u64(lo + GK_CHUNK_FLOATS, shard->hi);
+    lo = shard->lo + (uint64_t)chunk * worker->chunk_floats;
+    hi = gk_min_u64(lo + worker->chunk_floats, shard->hi);
     /* P5: never another version than the one asked for. */
     if ((msg->h.version != worker->target &&
          !(worker->config->plant & GK_WORKER_PLANT_MIXED_PULL)) ||

@@ -128,9 +128,9 @@ static void settle_uid(struct gk_worker *worker)
     }
 }
 
-static uint32_t chunks_of(const struct gk_shard *shard)
+static uint32_t chunks_of(const struct gk_worker *worker, const struct gk_shard *shard)
 {
-    return (uint32_t)((shard->hi - shard->lo + GK_CHUNK_FLOATS - 1) / GK_CHUNK_FLOATS);
+    return (uint32_t)((shard->hi - shard->lo + worker->chunk_floats - 1) / worker->chunk_floats);
 }
 
 static void send_chunk(struct gk_worker *worker, struct gk_shard *shard, uint32_t chunk,
@@ -143,8 +143,8 @@ static void send_chunk(struct gk_worker *worker, struct gk_shard *shard, uint32_
     h->job_uid = worker->init_uid;
     h->chunk = chunk;
     h->chunks = shard->init.chunks;
-    h->lo = shard->lo + (uint64_t)chunk * GK_CHUNK_FLOATS;
-    h->hi = gk_min_u64(h->lo + GK_CHUNK_FLOATS, shard->hi);
+    h->lo = shard->lo + (uint64_t)chunk * worker->chunk_floats;
+    h->hi = gk_min_u64(h->lo + worker->chunk_floats, shard->hi);
     h->count = h->hi - h->lo;
     h->index_encoding = GK_INDEX_DENSE;
     h->value_encoding = GK_VALUE_F32;
@@ -161,7 +161,7 @@ static void pump_shard(struct gk_worker *worker, struct gk_shard *shard)
     }
     if (shard->init.chunks == 0) {
         /* Chunk 0 alone first: with it the shard learns the job and sets its memory up. */
-        gk_window_start(&shard->init, chunks_of(shard), 1);
+        gk_window_start(&shard->init, chunks_of(worker, shard), 1);
     }
     while (
         gk_window_send(&shard->init, worker->now_us, &worker->req_ids, &chunk, &req_id, &again)) {

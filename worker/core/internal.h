@@ -66,6 +66,7 @@ struct gk_ring_entry {
 struct gk_worker {
     const struct gk_worker_config *config;
     enum gk_worker_phase phase;
+    uint32_t chunk_floats;
     uint64_t now_us;
     uint64_t phase_us; /* of the last phase change or other progress, for stall lines */
     uint64_t stall_due_us;
@@ -73,9 +74,11 @@ struct gk_worker {
 
     uint64_t life_nonce;
     uint32_t incarnation;
+    uint32_t memory_incarnation; /* of the first life with this residual and ring */
     uint32_t epoch;
     struct gk_uid job_uid; /* known once joined */
     uint64_t init_id;
+    bool resumes;      /* begun with a slot, and has not joined yet */
     bool all_welcomed; /* once; from then on FENCED means exit */
 
     bool init_asked, init_made; /* MAKE_INIT */
@@ -153,10 +156,14 @@ void gk_ring_persisted(struct gk_worker *worker);
 void gk_ring_observe(struct gk_worker *worker, struct gk_shard *shard,
                      const struct gk_header *header);
 void gk_ring_clear(struct gk_worker *worker);
+void gk_ring_restart(struct gk_worker *worker, uint64_t next_step);
 bool gk_ring_has_room(const struct gk_worker *worker);
 bool gk_ring_owes(const struct gk_worker *worker, const struct gk_shard *shard);
 const struct gk_push *gk_ring_find(const struct gk_worker *worker, uint64_t step,
                                    const struct gk_ring_entry **ret_entry);
+
+/* restart.c */
+bool gk_worker_resumes(struct gk_worker *worker, uint64_t highest);
 
 /* leave.c */
 void gk_leave_begin(struct gk_worker *worker);

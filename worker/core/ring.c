@@ -24,6 +24,19 @@ void gk_ring_clear(struct gk_worker *worker)
     }
 }
 
+/* A new life: what was not in the slot is gone, and every shard shows its verdicts again. */
+void gk_ring_restart(struct gk_worker *worker, uint64_t next_step)
+{
+    for (uint32_t i = 0; i < GK_RING_ENTRIES; i++) {
+        struct gk_ring_entry *entry = &worker->ring[i];
+
+        if (entry->push && (!entry->persisted || entry->push->step >= next_step)) {
+            entry_free(worker, entry);
+        }
+        memset(entry->decided, 0, worker->config->servers * sizeof(*entry->decided));
+    }
+}
+
 bool gk_ring_has_room(const struct gk_worker *worker)
 {
     for (uint32_t i = 0; i < GK_RING_ENTRIES; i++) {
@@ -75,8 +88,8 @@ bool gk_ring_owes(const struct gk_worker *worker, const struct gk_shard *shard)
     return false;
 }
 
-/* A verdict is ours when it is on this step or a later one, by this life.  Otherwise the shard made
- * its version of an older life's push, or of none: ours is lost there, whole. */
+/* A verdict is ours when it is on this step or a later one, by a life of this memory.  Otherwise
+ * the shard made its version of an older life's push, or of none: ours is lost there, whole. */
 static void decide(struct gk_worker *worker, struct gk_ring_entry *entry, struct gk_shard *shard,
                    const struct gk_header *header)
 {
@@ -88,7 +101,8 @@ static void decide(struct gk_worker *worker, struct gk_ring_entry *entry, struct
     }
     entry->decided[shard->index] = true;
     if (header->verdict == GK_VERDICT_NONE || header->verdict_step < step ||
-        header->verdict_incarnation != worker->incarnation) {
+        header->verdict_incarnation < worker->memory_incarnation ||
+        header->verdict_incarnation > worker->incarnation) {
         worker->stats.lost++;
         gk_worker_trace(worker, GK_LOG_ERROR, "WORKER-PUSH-LOST",
                         "shard %u committed step %llu without the push of rank %u", shard->index,

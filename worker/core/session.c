@@ -86,7 +86,7 @@ static void fill_slot(const struct gk_worker *worker, const struct gk_shard *sha
     const struct gk_push *push;
     const struct gk_ring_entry *entry;
 
-    if (worker->phase == GK_PHASE_JOINING) {
+    if (worker->phase == GK_PHASE_JOINING && !worker->resumes) {
         hello->slot = GK_SLOT_NONE;
         return;
     }
@@ -97,7 +97,7 @@ static void fill_slot(const struct gk_worker *worker, const struct gk_shard *sha
     }
     hello->slot = GK_SLOT_STEP;
     hello->slot_step = gk_max_u64(worker->version, worker->first_step);
-    push = gk_ring_find(worker, shard->version, &entry);
+    push = gk_ring_find(worker, worker->resumes ? worker->version : shard->version, &entry);
     if (push && entry->persisted && !entry->decided[shard->index]) {
         hello->slot_step = push->step;
         hello->slot_push_id = push->slices[shard->index].id;

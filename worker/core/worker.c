@@ -69,6 +69,7 @@ enum gk_err gk_worker_new(const struct gk_worker_config *config, struct gk_worke
         return GK_E_NOMEM;
     }
     worker->config = config;
+    worker->chunk_floats = config->chunk_floats > 0 ? config->chunk_floats : GK_CHUNK_FLOATS;
     worker->shards = calloc(config->servers, sizeof(*worker->shards));
     if (!worker->shards) {
         goto out;
@@ -126,11 +127,13 @@ static uint64_t draw64(const struct gk_rng *rng, uint64_t index)
 
 static void start(struct gk_worker *worker)
 {
-    struct gk_rng rng = {
-        .seed = worker->config->seed, .purpose = GK_RNG_IDENTITY, .a = worker->config->rank};
+    struct gk_rng rng = {.seed = worker->config->seed,
+                         .purpose = GK_RNG_IDENTITY,
+                         .a = worker->config->rank,
+                         .b = worker->incarnation};
 
     worker->started_us = worker->now_us;
-    worker->incarnation = 1;
+    worker->incarnation++;
     worker->life_nonce = draw64(&rng, 0) | 1;
     worker->minted_uid.hi = draw64(&rng, 1) | 1;
     worker->minted_uid.lo = draw64(&rng, 2);
@@ -149,6 +152,9 @@ static void lose_state(struct gk_worker *worker, uint64_t version)
         worker, GK_LOG_WARN, "WORKER-LOST",
         "the residual of rank %u is void: the job is at version %llu; going on with an empty one",
         worker->config->rank, (unsigned long long)version);
+    worker->first_step = version;
+    worker->next_step = version;
+    worker->memory_incarnation = worker->incarnation;
 }
 
 static void join(struct gk_worker *worker)
@@ -157,14 +163,16 @@ static void join(struct gk_worker *worker)
 
     worker->init_id = worker->shards[0].init_id;
     worker->job_uid = worker->shards[0].job_uid;
-    worker->first_step = highest;
-    worker->next_step = highest;
     gk_worker_trace(worker, GK_LOG_INFO, "WORKER-JOINED",
                     "joined job '%s' at version %llu as rank %u of %u, incarnation %u",
                     worker->config->job, (unsigned long long)highest, worker->config->rank,
                     worker->config->workers, worker->incarnation);
-    if (highest > 0) {
+    if (gk_worker_resumes(worker, highest)) {
+        highest = worker->next_step;
+    } else if (highest > 0) {
         lose_state(worker, highest);
+    } else {
+        worker->memory_incarnation = worker->incarnation;
     }
     set_phase(worker, GK_PHASE_EXCHANGING);
     gk_exchange_begin(worker, highest);
@@ -226,7 +234,6 @@ static void progress(struct gk_worker *worker)
         if (gk_exchange_highest(worker) > worker->target) {
             lose_state(worker, gk_exchange_highest(worker));
             gk_exchange_begin(worker, gk_exchange_highest(worker));
-            worker->first_step = worker->next_step = worker->target;
         } else if (gk_exchange_complete(worker)) {
             account(worker);
             installed(worker);

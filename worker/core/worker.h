@@ -26,11 +26,12 @@ struct gk_worker_config { /* borrowed; must outlive the core */
     uint64_t spec_hash, model_signature;
     /* Of life nonce and job uid: random in the daemon, drawn from the seed in the simulator. */
     uint64_t seed;
-    bool takeover;        /* the launcher has reaped this rank's older life */
-    uint64_t deadline_us; /* for joining, and for a shard that went away; 0: none */
-    uint64_t eval_every;  /* versions; 0: only the last one */
-    bool evaluates;       /* rank 0 */
-    uint32_t plant;       /* enum gk_worker_plant: the simulator's planted bugs */
+    bool takeover;         /* the launcher has reaped this rank's older life */
+    uint64_t deadline_us;  /* for joining, and for a shard that went away; 0: none */
+    uint64_t eval_every;   /* versions; 0: only the last one */
+    bool evaluates;        /* rank 0 */
+    uint32_t chunk_floats; /* of INIT and pulls; 0, outside tests: GK_CHUNK_FLOATS */
+    uint32_t plant;        /* enum gk_worker_plant: the simulator's planted bugs */
 };
 
 enum gk_worker_plant { /* each must be caught by the simulator */
@@ -129,6 +130,11 @@ struct gk_worker_stats {
 /* Memory for all shards; GK_E_NOMEM. */
 enum gk_err gk_worker_new(const struct gk_worker_config *config, struct gk_worker **ret_worker);
 void gk_worker_free(struct gk_worker *worker);
+
+/* A new life of the process that finds its slot: the pushes of the steps below `next_step`, which
+ * job it is, and the last incarnation; 0: the slot is empty.  Then START.  The residual is the
+ * shell's, as of the last PERSISTED or RESET. */
+void gk_worker_restart(struct gk_worker *worker, uint64_t next_step);
 
 /* An action list with room for everything one step can emit. */
 enum gk_err gk_worker_actions_new(uint32_t servers, struct gk_worker_actions **ret_actions);
