@@ -418,6 +418,7 @@ static inline void toy_wait(struct toy *toy, uint64_t us)
 {
     uint64_t until_us = toy->rig->now_us + us;
 
+    toy_serve(toy);
     while (!toy->rig->exited && toy->rig->armed_us <= until_us) {
         rig_tick(toy->rig);
         toy_serve(toy);

@@ -76,7 +76,7 @@ static void check_ring(const struct gk_worker *worker)
         }
         GK_ASSERT(!decided);
         GK_ASSERT(entry->push->step >= worker->first_step && entry->push->step < worker->next_step);
-        GK_ASSERT(entry->persisted ||
+        GK_ASSERT(entry->persisted || worker->phase == GK_PHASE_DONE ||
                   (worker->phase == GK_PHASE_PERSISTING && entry->push->step == worker->target));
         for (uint32_t j = 0; j < i; j++) {
             GK_ASSERT(!worker->ring[j].push || worker->ring[j].push->step != entry->push->step);
