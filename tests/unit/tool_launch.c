@@ -286,13 +286,19 @@ Test(launch, nobody_outlives_a_killed_launcher)
     cr_assert_eq(end(&launched), -SIGKILL);
 }
 
-Test(launch, wrong_places_are_found_before_the_start)
+Test(launch, wrong_places_are_found)
 {
     struct launched launched;
+    char path[256];
 
     launch(&launched, "good", "--summary=/nonexistent/s.json");
     cr_assert_eq(end(&launched), GK_EXIT_CONFIG);
     cr_assert(says(&launched, "/nonexistent/s.json"));
+    snprintf(path, sizeof(path), "%s/gkps-worker", folder);
+    unlink(path);
+    launch(&launched, "good", NULL); /* servers run already, and are stopped */
+    cr_assert_eq(end(&launched), GK_EXIT_CONFIG);
+    cr_assert(says(&launched, "cannot start gkps-worker"), "%s", launched.text);
     setenv("PATH", "/nonexistent", 1);
     launch(&launched, "good", NULL);
     cr_assert_eq(end(&launched), GK_EXIT_CONFIG);

@@ -34,6 +34,8 @@ struct server {
     const char *json; /* NULL: no answer at all */
     bool silent_once; /* loses the first request */
     uint32_t requests;
+    uint32_t enough; /* requests after which the command is interrupted; 0: never */
+    pid_t command;
     uv_pipe_t pipe; /* output of the command; its end stops the loop */
     char out[16384];
     size_t used;
@@ -70,6 +72,9 @@ static void on_message(void *context, uint64_t route, struct gk_buf *const *part
     }
     gk_msg_clear(&reply);
     gk_msg_clear(&msg);
+    if (server->requests == server->enough) {
+        kill(server->command, SIGINT);
+    }
 }
 
 static void on_error(void *context, enum gk_err err, const char *words)
@@ -190,6 +195,22 @@ Test(status, shows_an_answer)
     cr_assert(said(&server,
                    "job j1 (01): 1 server, 1 worker\nmodel hash 00000000000000aa at version 3\n"),
               "%s", server.out);
+}
+
+Test(status, watch_goes_on_until_interrupted)
+{
+    struct command command;
+    struct server server;
+    const char *second;
+
+    fork_command(&command);
+    open_server(&server, sample);
+    server.enough = 3;
+    server.command = command.pid;
+    cr_assert_eq(ask(&server, &command, gk_zsock_address(server.zsock), "--watch"), GK_EXIT_SIGINT);
+    second = strstr(server.out, "\n\njob j1");
+    cr_assert(strncmp(server.out, "job j1", 6) == 0 && second, "%s", server.out);
+    cr_assert_null(strstr(server.out, "\x1b"));
 }
 
 Test(status, json_without_scheme)
