@@ -193,6 +193,7 @@ static void adopt_spec(struct gk_server *server, const struct gk_buf *bytes, str
 {
     struct gk_server_durable *durable = &server->durable;
 
+    GK_ASSERT(bytes->size <= sizeof(durable->spec_bytes));
     gk_spec_clear(&durable->spec);
     durable->spec = *spec; /* takes the tensors */
     memcpy(durable->spec_bytes, bytes->data, bytes->size);
@@ -223,6 +224,23 @@ static void ask_memory(struct gk_server *server)
 
 static void store(struct gk_server *server, const struct gk_header *h, const struct gk_buf *values);
 
+/* It is looked at before anything of a former init is given up. */
+static bool first_chunk_ok(const struct gk_server *server, const struct gk_header *h,
+                           const struct gk_server_setup *setup, struct gk_words *words)
+{
+    uint32_t most = chunks_max(server, setup->hi - setup->lo);
+
+    if (h->chunks <= most && h->lo == setup->lo &&
+        (h->chunks == 1 ? h->hi == setup->hi : h->hi < setup->hi)) {
+        return true;
+    }
+    gk_words_set(words,
+                 "INIT chunk 0 of %" PRIu32 " is [%" PRIu64 ", %" PRIu64
+                 "), this shard is [%" PRIu64 ", %" PRIu64 ") in at most %" PRIu32 " chunks",
+                 h->chunks, h->lo, h->hi, setup->lo, setup->hi, most);
+    return false;
+}
+
 /* The first chunk of an init id that is not the current one. */
 static void begin(struct gk_server *server, const struct gk_msg *msg)
 {
@@ -230,19 +248,25 @@ static void begin(struct gk_server *server, const struct gk_msg *msg)
     struct gk_server_setup setup;
     struct gk_spec spec;
     struct gk_words words;
-    bool again = server->live.state != GK_SHARD_WAITING;
+    bool again =
+        server->live.state != GK_SHARD_WAITING &&
+        gk_spec_hash(msg->frame[0]->data, msg->frame[0]->size) == server->durable.spec_hash;
 
     if (!take_spec(server, msg, &spec, &words)) {
         gk_server_nack(server, 0, msg->h.req_id, GK_CODE_BAD_SHAPE, false, words.text);
         return;
     }
     size_setup(server, &spec, &setup);
+    if (!first_chunk_ok(server, &msg->h, &setup, &words)) {
+        gk_spec_clear(&spec);
+        gk_server_nack(server, 0, msg->h.req_id, GK_CODE_BAD_SHAPE, false, words.text);
+        return;
+    }
     if (!fits_budget(server, &setup, &words)) {
         gk_spec_clear(&spec);
         no_memory(server, msg->h.req_id, words.text);
         return;
     }
-    again = again && memcmp(&setup, &server->durable.setup, sizeof(setup)) == 0;
     gk_server_init_clear(server);
     for (uint32_t r = 0; r < server->config.workers; r++) {
         server->live.members[r].pulls_count = 0; /* they waited for a version of the former init */
@@ -252,7 +276,7 @@ static void begin(struct gk_server *server, const struct gk_msg *msg)
     adopt_spec(server, msg->frame[0], &spec, &setup);
     init->init_id = msg->h.init_id;
     init->job_uid = msg->h.job_uid;
-    if (again) { /* the memory fits; RUNNING goes back to INIT, INIT stays there */
+    if (again) { /* the same sizes; RUNNING goes back to INIT, INIT stays there */
         gk_server_set_shard(server, GK_SHARD_INIT);
         store(server, &msg->h, msg->frame[1]);
         return;
@@ -300,14 +324,12 @@ static void store(struct gk_server *server, const struct gk_header *h, const str
     struct gk_piece piece = {.lo = h->lo, .hi = h->hi, .count = h->count};
     struct gk_words words;
 
-    if (init->assembly.chunks == 0 && h->chunks > 0 && h->chunks <= init->assembly.chunks_max) {
+    if (init->assembly.chunks == 0) {
         gk_assembly_begin(&init->assembly, h->chunks, durable->lo, durable->hi);
     }
-    if (h->chunks != init->assembly.chunks || h->chunk >= h->chunks) {
-        gk_words_set(&words,
-                     "INIT chunk %" PRIu32 " of %" PRIu32 ", the first one said %" PRIu32
-                     ", at most %" PRIu32,
-                     h->chunk, h->chunks, init->assembly.chunks, init->assembly.chunks_max);
+    if (h->chunks != init->assembly.chunks) {
+        gk_words_set(&words, "INIT in %" PRIu32 " chunks, the first one said %" PRIu32, h->chunks,
+                     init->assembly.chunks);
         gk_server_nack(server, 0, h->req_id, GK_CODE_BAD_SHAPE, false, words.text);
         return;
     }
@@ -317,15 +339,11 @@ static void store(struct gk_server *server, const struct gk_header *h, const str
         }
         return;
     }
-    if (values->size != (h->hi - h->lo) * sizeof(float) ||
-        gk_assembly_put(&init->assembly, h->chunk, &piece, &words) != GK_OK) {
-        if (values->size != (h->hi - h->lo) * sizeof(float)) {
-            gk_words_set(&words, "INIT of [%" PRIu64 ", %" PRIu64 ") with %zu bytes", h->lo, h->hi,
-                         values->size);
-        }
+    if (gk_assembly_put(&init->assembly, h->chunk, &piece, &words) != GK_OK) {
         gk_server_nack(server, 0, h->req_id, GK_CODE_BAD_SHAPE, false, words.text);
         return;
     }
+    GK_ASSERT(values->size == (h->hi - h->lo) * sizeof(float)); /* proto/ has checked it */
     memcpy(durable->memory.planes[0] + (h->lo - durable->lo), values->data, values->size);
     if (!gk_assembly_complete(&init->assembly)) {
         answer(server, h);
@@ -358,12 +376,22 @@ void gk_server_init_written(struct gk_server *server)
     answer(server, &init->held);
 }
 
+static bool anybody_left(const struct gk_server *server)
+{
+    for (uint32_t r = 0; r < server->config.workers; r++) {
+        if (server->durable.rows[r].left) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* An init id that is not the one this shard has or assembles. */
 static void other(struct gk_server *server, const struct gk_msg *msg)
 {
     const struct gk_server_durable *durable = &server->durable;
     bool replaceable = !durable->initialised ||
-                       (durable->version == 0 && !server->live.pushed && !durable->finished);
+                       (durable->version == 0 && !server->live.pushed && !anybody_left(server));
     struct gk_words words;
 
     if (!replaceable) {
@@ -390,12 +418,7 @@ void gk_server_init_chunk(struct gk_server *server, const struct gk_msg *msg)
     struct gk_uid uid = server->durable.initialised ? server->durable.job_uid : init->job_uid;
     bool same = h->init_id == id && h->job_uid.hi == uid.hi && h->job_uid.lo == uid.lo;
 
-    if (h->rank != 0 || h->init_id == 0 || msg->frames_count != (h->chunk == 0 ? 2 : 1)) {
-        gk_server_nack(server, h->rank, h->req_id, GK_CODE_BAD_SHAPE, false,
-                       "INIT comes from rank 0, with an init id, and carries the spec in its first "
-                       "chunk alone");
-        return;
-    }
+    GK_ASSERT(h->rank == 0); /* proto/ lets no other rank say INIT */
     switch (server->live.state) {
     case GK_SHARD_WAITING:
         other(server, msg);

@@ -58,12 +58,9 @@ static bool shape_ok(const struct gk_server *server, const struct gk_header *h,
                      durable->setup.planes_count);
         return false;
     }
-    if (h->lo >= h->hi || h->lo < durable->lo || h->hi > durable->hi ||
-        h->hi - h->lo > GK_CHUNK_FLOATS) {
-        gk_words_set(words,
-                     "a pull of [%" PRIu64 ", %" PRIu64 ") from [%" PRIu64 ", %" PRIu64
-                     "), at most %d elements",
-                     h->lo, h->hi, durable->lo, durable->hi, GK_CHUNK_FLOATS);
+    if (h->lo < durable->lo || h->hi > durable->hi) {
+        gk_words_set(words, "a pull of [%" PRIu64 ", %" PRIu64 ") from [%" PRIu64 ", %" PRIu64 ")",
+                     h->lo, h->hi, durable->lo, durable->hi);
         return false;
     }
     return true;

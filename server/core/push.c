@@ -11,8 +11,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { SAMPLES_MAX_BITS = 40 }; /* per push; N of them fit 64 bits */
-
 bool gk_server_push_locked(const struct gk_server *server)
 {
     enum gk_round_state state = server->live.round.state;
@@ -83,36 +81,31 @@ static void planted_stale(struct gk_server *server, uint32_t rank, const struct 
     msg->h.verdict_step = h->step;
 }
 
-/* What this job's shard expects of any push; the frames' own form was checked by proto/. */
+/* What this job's shard expects of any push.  What a push is by itself was checked by proto/. */
 static bool shape_ok(const struct gk_server *server, const struct gk_header *h,
                      struct gk_words *words)
 {
-    const struct gk_server_durable *durable = &server->durable;
-    uint64_t limit = durable->setup.push_bytes;
+    uint64_t bytes_max = server->durable.setup.push_bytes;
     uint32_t chunks_max = server->live.init.assembly.chunks_max;
-    bool lost = (h->flags & GK_FLAG_LOST) != 0;
 
     if (h->base_version != h->step) {
         gk_words_set(words,
                      "step %" PRIu64 " on base version %" PRIu64
                      ": they are equal in synchronous mode",
                      h->step, h->base_version);
-    } else if (h->chunks == 0 || h->chunks > chunks_max || h->chunk >= h->chunks) {
-        gk_words_set(words, "chunk %" PRIu32 " of %" PRIu32 ", at most %" PRIu32 " fit this shard",
-                     h->chunk, h->chunks, chunks_max);
-    } else if (h->push_bytes > limit) {
-        gk_words_set(words, "a push of %" PRIu64 " bytes, the job's largest is %" PRIu64,
-                     h->push_bytes, limit);
-    } else if (h->samples >> SAMPLES_MAX_BITS != 0) {
-        gk_words_set(words, "%" PRIu64 " samples in one push", h->samples);
-    } else if (h->samples == 0 && h->count > 0) {
-        gk_words_set(words, "%" PRIu64 " entries of 0 samples", h->count);
-    } else if (lost && (h->samples != 0 || h->count != 0 || h->chunks != 1)) {
-        gk_words_set(words, "a LOST push has no samples and no entries");
-    } else {
-        return true;
+        return false;
     }
-    return false;
+    if (h->chunks > chunks_max) {
+        gk_words_set(words, "%" PRIu32 " chunks, at most %" PRIu32 " fit this shard", h->chunks,
+                     chunks_max);
+        return false;
+    }
+    if (h->push_bytes > bytes_max) {
+        gk_words_set(words, "a push of %" PRIu64 " bytes, the job's largest is %" PRIu64,
+                     h->push_bytes, bytes_max);
+        return false;
+    }
+    return true;
 }
 
 /* The chunks of one push agree with each other. */

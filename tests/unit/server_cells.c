@@ -208,6 +208,15 @@ Test(server_cells, every_kind_in_every_state)
     }
 }
 
+static bool same_view(const struct gk_server_view *a, const struct gk_server_view *b)
+{
+    return a->state == b->state && a->round == b->round && a->initialised == b->initialised &&
+           a->version == b->version && a->durable_version == b->durable_version &&
+           a->optimizer_step == b->optimizer_step && a->hashed == b->hashed && a->hash == b->hash &&
+           a->reserved_bytes == b->reserved_bytes && a->present == b->present &&
+           memcmp(&a->ledger, &b->ledger, sizeof(a->ledger)) == 0;
+}
+
 /* What a former life or a twin would bring: the end of something that this one does not wait for.
  */
 Test(server_cells, completions_that_nobody_waits_for)
@@ -227,7 +236,7 @@ Test(server_cells, completions_that_nobody_waits_for)
                 rig_event(rig, (struct gk_server_event){
                                    .kind = kinds[k], .op = ops[o], .err = GK_E_NOMEM});
                 after = rig_view(rig);
-                cr_assert(memcmp(&before, &after, sizeof(before)) == 0, "%s", places[p].name);
+                cr_assert(same_view(&before, &after), "%s", places[p].name);
             }
         }
         rig_free(rig);

@@ -243,12 +243,6 @@ Test(server_init, wrong_shapes)
     struct rig *rig = joined(2);
     struct gk_msg msg = rig_init_msg(rig, 0, RIG_INIT_ID);
 
-    msg.h.rank = 1;
-    msg.h.session = rig->session[1];
-    rig_send(rig, rig_route(1, 1), &msg);
-    cr_code(rig, GK_CODE_BAD_SHAPE); /* rank 0 alone */
-    gk_msg_clear(&msg);
-    msg = rig_init_msg(rig, 0, RIG_INIT_ID);
     msg.frame[0]->data[msg.frame[0]->size - 1] ^= 1;
     rig_send(rig, rig_route(0, 1), &msg);
     cr_code(rig, GK_CODE_BAD_SHAPE); /* a spec that is not the promised one */
@@ -268,6 +262,33 @@ Test(server_init, wrong_shapes)
     cr_assert(rig_view(rig).state == GK_SHARD_INIT);
     rig_init(rig);
     cr_assert(rig_view(rig).state == GK_SHARD_RUNNING);
+    rig_free(rig);
+}
+
+/* A first chunk that cannot be is refused before the former init is given up. */
+Test(server_init, a_bad_first_chunk_replaces_nothing)
+{
+    struct rig *rig = joined(1);
+    struct gk_msg msg;
+
+    rig_init(rig);
+    for (int i = 0; i < 3; i++) {
+        msg = rig_init_msg(rig, 0, RIG_INIT_ID + 1);
+        msg.h.chunks = i == 0 ? 500 : i == 1 ? 1 : msg.h.chunks;
+        msg.h.lo += i == 2 ? 8 : 0;
+        msg.h.hi += i == 2 ? 8 : 0;
+        rig_send(rig, rig_route(0, 1), &msg);
+        gk_msg_clear(&msg);
+        cr_code(rig, GK_CODE_BAD_SHAPE);
+        cr_assert(rig_view(rig).state == GK_SHARD_RUNNING && rig_view(rig).init_id == RIG_INIT_ID);
+    }
+    rig->held = 1u << GK_SERVER_WRITE; /* nor is a job that ends */
+    rig_leave(rig, 0, 0);
+    cr_assert(rig_work(rig, true) && rig->ops_count == 1);
+    rig_init_chunk(rig, 0, RIG_INIT_ID + 1);
+    cr_code(rig, GK_CODE_BAD_SHAPE);
+    rig_release(rig);
+    cr_assert(rig_view(rig).state == GK_SHARD_FINISHED);
     rig_free(rig);
 }
 

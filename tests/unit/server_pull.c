@@ -99,8 +99,6 @@ Test(server_pull, shapes)
 
     rig_pull_range(rig, 0, 0, 8, RIG_PARAMS + 1);
     cr_code(rig, GK_CODE_BAD_SHAPE);
-    rig_pull_range(rig, 0, 0, 8, 8);
-    cr_code(rig, GK_CODE_BAD_SHAPE);
     msg = rig_msg(rig, GK_KIND_PULL_DENSE, 0);
     msg.h.hi = 8;
     msg.h.plane = 2;

@@ -90,8 +90,11 @@ static inline void rig_over_the_wire(const struct gk_msg *msg)
     cr_assert(gk_msg_to_wire(msg, parts, &parts_count) == GK_OK);
     cr_assert(gk_msg_from_wire(parts, parts_count, &again, &words) == GK_OK, "%s: %s",
               gk_kind_name(msg->h.kind), words.text);
-    cr_assert(memcmp(&again.h, &msg->h, offsetof(struct gk_header, frame_crc)) == 0, "%s",
-              gk_kind_name(msg->h.kind));
+    cr_assert(again.h.session == msg->h.session && again.h.req_id == msg->h.req_id &&
+              again.h.version == msg->h.version && again.h.lo == msg->h.lo &&
+              again.h.hi == msg->h.hi && again.h.verdict == msg->h.verdict &&
+              again.h.verdict_step == msg->h.verdict_step && again.h.code == msg->h.code &&
+              again.h.flags == msg->h.flags);
     gk_msg_clear(&again);
     for (uint32_t i = 0; i < parts_count; i++) {
         gk_buf_unref(parts[i]);
