@@ -79,7 +79,8 @@ struct gk_msg *gk_server_reply(struct gk_server *server, uint32_t kind, uint32_t
     uint64_t route = server->live.members[rank].route;
     struct gk_msg *msg = &server->nowhere;
 
-    if (route != 0) {
+    /* A reply that waited for the disk may find its session ended. */
+    if (route != 0 && server->live.members[rank].session != 0) {
         struct gk_server_action *action = gk_server_emit(server, GK_SERVER_SEND);
 
         action->route = route;
