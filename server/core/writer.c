@@ -104,9 +104,16 @@ static void members_written(struct gk_server *server)
 
     for (uint32_t i = 0; i < writer->record.members_count; i++) {
         const struct gk_member_entry *entry = &writer->members[i];
-        struct gk_change *change = &server->live.members[entry->rank].change;
+        struct gk_member *member = &server->live.members[entry->rank];
+        struct gk_change *change = &member->change;
 
         server->durable.rows[entry->rank] = entry->row;
+        if (member->session != 0 && member->life_nonce != entry->row.life_nonce) {
+            /* The older life is fenced by this record, even when the new one has meanwhile asked
+             * for a higher incarnation and waits for the next. */
+            member->session = 0;
+            member->pulls_count = 0;
+        }
         if (change->hello && change->incarnation == entry->row.incarnation &&
             change->life_nonce == entry->row.life_nonce) {
             gk_server_session_open(server, entry->rank);
