@@ -500,3 +500,48 @@ Test(server_session, many_ranks_join_and_leave)
     cr_assert(rig_view(rig).present == MANY && rig->replies_count == MANY);
     rig_free(rig);
 }
+
+/* The record of life 2 is on its way when life 2 asks for a higher incarnation: life 1 is fenced by
+ * the first record, life 2 is welcomed after the second. */
+Test(server_session, a_record_fences_even_when_another_follows)
+{
+    struct rig *rig = rig_running(2);
+    struct gk_msg msg;
+
+    rig->now_us += 10 * GK_PING_US;
+    rig->held = 1u << GK_SERVER_WRITE;
+    rig_hello(rig, 1, 2);
+    msg = rig_hello_msg(rig, 1, 2);
+    msg.h.incarnation = 5;
+    rig_say_hello(rig, 1, 2, &msg);
+    cr_assert(rig_work(rig, true) && rig_kind(rig) == 0);
+    rig_ping(rig, 1, 1);
+    cr_code(rig, GK_CODE_FENCED);
+    rig->req_ids--;
+    rig_release(rig);
+    cr_kind(rig, GK_KIND_WELCOME);
+    cr_assert(rig_last(rig)->msg.body.welcome.highest_incarnation == 5);
+    rig_free(rig);
+}
+
+/* A reply that waits for its record finds the session ended by a refusal: nothing is sent. */
+Test(server_session, no_reply_after_a_refusal)
+{
+    struct rig *rig = rig_running(2);
+    struct gk_msg msg;
+    uint64_t leave;
+
+    rig->held = 1u << GK_SERVER_WRITE;
+    rig_leave(rig, 1, 0);
+    leave = rig->req_ids;
+    msg = rig_hello_msg(rig, 1, 1);
+    msg.body.hello.spec_hash ^= 1;
+    rig_say_hello(rig, 1, 1, &msg);
+    cr_code(rig, GK_CODE_WRONG_SPEC);
+    rig_release(rig);
+    cr_assert(!rig_reply_to(rig, leave));
+    rig_hello(rig, 1, 1);
+    rig_leave(rig, 1, 0);
+    cr_kind(rig, GK_KIND_LEAVE_OK);
+    rig_free(rig);
+}
