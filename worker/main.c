@@ -19,15 +19,12 @@ static int run(const struct gk_worker_options *options)
         gk_worker_options_addresses(options, &addresses, &words)) {
         goto fail;
     }
-    (void)snprintf(who, sizeof(who), "worker %u", rank);
-    gk_log_who(who);
-    if (gk_trainer_open(options, rank, addresses.count, &trainer, &exit_code, &words)) {
-        goto fail;
+    if (rank != GK_RANK_ANY) {
+        (void)snprintf(who, sizeof(who), "worker %u", rank);
+        gk_log_who(who);
     }
-    gk_trainer_describe(trainer, &words);
-    gk_log(GK_LOG_INFO, "WORKER-START", "%s", words.text);
-    if (gk_trainer_data_note(trainer)[0] && rank == 0) {
-        gk_log(GK_LOG_INFO, "WORKER-DATA", "%s", gk_trainer_data_note(trainer));
+    if (gk_trainer_open(options, addresses.count, &trainer, &exit_code, &words)) {
+        goto fail;
     }
     exit_code = gk_worker_run(options, rank, &addresses, trainer);
     goto out;

@@ -12,7 +12,8 @@ static const struct gk_option options[] = {
     {"servers", GK_OPTION_STRING, AT(servers), "tcp://127.0.0.1:5600", NULL, 0, 0, "ADDRESSES",
      "Comma-separated addresses of the servers, shard 0 first.", NULL, "Cluster"},
     {"rank", GK_OPTION_STRING, AT(rank), NULL, NULL, 0, 0, "R",
-     "Rank of this worker, 0 to workers - 1; 0 when there is one worker.",
+     "Rank of this worker, 0 to workers - 1, or any: shard 0 assigns one; 0 when there is one "
+     "worker.",
      "RANK|SLURM_PROCID|JOB_COMPLETION_INDEX|OMPI_COMM_WORLD_RANK", "Cluster"},
     {"workers", GK_OPTION_UINT, AT(workers), "1", NULL, 1, GK_WORKERS_MAX, "N",
      "Number of workers of the job.", NULL, "Cluster"},
@@ -102,14 +103,18 @@ enum gk_err gk_worker_options_rank(const struct gk_worker_options *values, uint3
         }
         gk_words_set(
             words,
-            "--rank is needed with %llu workers: 0 to %llu (or GKPS_RANK, RANK, SLURM_PROCID, ...)",
+            "--rank is needed with %llu workers: 0 to %llu or any (also GKPS_RANK, RANK, ...)",
             (unsigned long long)values->workers, (unsigned long long)values->workers - 1);
         return GK_E_CONFIG;
+    }
+    if (strcmp(values->rank, "any") == 0) {
+        *ret_rank = GK_RANK_ANY;
+        return GK_OK;
     }
     errno = 0;
     rank = strtoull(values->rank, &end, 10);
     if (errno || end == values->rank || *end || values->rank[0] == '-' || rank >= values->workers) {
-        gk_words_set(words, "--rank '%s': must be a number from 0 to %llu (--workers %llu)",
+        gk_words_set(words, "--rank '%s': must be any, or a number from 0 to %llu (--workers %llu)",
                      values->rank, (unsigned long long)values->workers - 1,
                      (unsigned long long)values->workers);
         return GK_E_CONFIG;

@@ -28,6 +28,7 @@ struct gk_worker_options {
 
 const struct gk_program *gk_worker_program(void);
 
+/* GK_RANK_ANY for "any". */
 enum gk_err gk_worker_options_rank(const struct gk_worker_options *options, uint32_t *ret_rank,
                                    struct gk_words *words);
 

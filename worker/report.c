@@ -1,5 +1,6 @@
 #include "worker/report.h"
 
+#include "common/exit.h"
 #include "common/log.h"
 
 #include <math.h>
@@ -75,18 +76,34 @@ void gk_report_summary(const struct gk_worker_report *report, const struct gk_wo
     tell(report, line);
 }
 
+/* One line in all: the launcher prints the words, so the log repeats them at DEBUG only.  Being
+ * stopped is no error. */
+static void log_death(bool linked, int exit_code, const char *words)
+{
+    bool stopped = exit_code == GK_EXIT_SIGINT || exit_code == GK_EXIT_SIGTERM;
+    enum gk_log_level level = linked ? GK_LOG_DEBUG : stopped ? GK_LOG_INFO : GK_LOG_ERROR;
+
+    gk_log(level, "WORKER-EXIT", "%s (exit code %d)", words, exit_code);
+}
+
+void gk_report_note(const struct gk_worker_report *report, const char *words)
+{
+    tell(report, json_pack("{s:s, s:s}", "event", "note", "words", words));
+}
+
 void gk_report_death(const struct gk_worker_report *report, int exit_code, const char *words)
 {
+    log_death(report->link != NULL, exit_code, words);
     tell(report, json_pack("{s:s, s:i, s:s}", "event", "death", "code", exit_code, "words", words));
 }
 
 void gk_report_early_death(int launcher_fd, int exit_code, const char *words)
 {
-    json_t *line = json_pack("{s:s, s:i, s:s}", "event", "death", "code", exit_code, "words", words);
+    json_t *line =
+        json_pack("{s:s, s:i, s:s}", "event", "death", "code", exit_code, "words", words);
+    bool told = line && launcher_fd > 0 && json_dumpfd(line, launcher_fd, JSON_COMPACT) == 0 &&
+                write(launcher_fd, "\n", 1) == 1;
 
-    gk_log(GK_LOG_ERROR, "WORKER-EXIT", "%s", words);
-    if (line && launcher_fd > 0 && json_dumpfd(line, launcher_fd, JSON_COMPACT) == 0) {
-        (void)!write(launcher_fd, "\n", 1); /* the launcher may be gone, and we are going */
-    }
+    log_death(told, exit_code, words);
     json_decref(line);
 }

@@ -27,9 +27,14 @@ void gk_report_step(struct gk_worker_report *report, const struct gk_trainer_ste
                     uint64_t now_us);
 void gk_report_eval(struct gk_worker_report *report, const struct gk_trainer_eval *eval);
 void gk_report_summary(const struct gk_worker_report *report, const struct gk_worker_stats *stats);
+/* Something a person wants to see at the start. */
+void gk_report_note(const struct gk_worker_report *report, const char *words);
+
+/* Logged, and told to the launcher. */
 void gk_report_death(const struct gk_worker_report *report, int exit_code, const char *words);
 
-/* The same before there is a loop: logged, and written to the descriptor of the launcher (0: none). */
+/* The same before there is a loop: logged, and written to the descriptor of the launcher (0: none).
+ */
 void gk_report_early_death(int launcher_fd, int exit_code, const char *words);
 
 #endif

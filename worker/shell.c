@@ -17,6 +17,7 @@
 
 #include <inttypes.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,6 +54,7 @@ struct shell {
 
     struct gk_trainer_step step;
     struct gk_trainer_eval eval;
+    struct gk_words words; /* of an event that waits */
     bool closing, job_begun;
     int exit_code;
 };
@@ -174,6 +176,27 @@ static void send_init(struct shell *shell, struct gk_worker_action *action)
     send_msg(shell, action->shard, &action->msg);
 }
 
+static enum gk_err set_rank(struct shell *shell, uint32_t rank, struct gk_words *words)
+{
+    char who[32];
+
+    (void)snprintf(who, sizeof(who), "worker %u", rank);
+    gk_log_who(who);
+    shell->report.rank = rank;
+    return gk_trainer_set_rank(shell->trainer, rank, words);
+}
+
+static void take_rank(struct shell *shell, uint32_t rank)
+{
+    struct gk_worker_event stop = {.kind = GK_WORKER_STOP, .exit_code = GK_EXIT_INTERNAL};
+
+    gk_log(GK_LOG_INFO, "WORKER-RANK", "shard 0 assigned rank %u", rank);
+    if (set_rank(shell, rank, &shell->words)) {
+        stop.words = shell->words.text;
+        feed(shell, &stop);
+    }
+}
+
 static void make_init(struct shell *shell)
 {
     struct gk_worker_event event = {.kind = GK_WORKER_INIT_MADE};
@@ -224,7 +247,6 @@ static void leave(struct shell *shell, const struct gk_worker_action *action)
         gk_log(GK_LOG_INFO, "WORKER-DONE", "%s", action->words.text);
         gk_report_summary(&shell->report, gk_worker_stats(shell->core));
     } else {
-        gk_log(GK_LOG_ERROR, "WORKER-EXIT", "%s", action->words.text);
         gk_report_death(&shell->report, action->exit_code, action->words.text);
     }
     shut_down(shell);
@@ -240,6 +262,9 @@ static void perform(struct shell *shell, struct gk_worker_action *action)
         break;
     case GK_WORKER_SEND_INIT:
         send_init(shell, action);
+        break;
+    case GK_WORKER_RANK:
+        take_rank(shell, action->rank);
         break;
     case GK_WORKER_MAKE_INIT:
         make_init(shell);
@@ -445,7 +470,7 @@ static enum gk_err open_core(struct shell *shell, uint32_t rank,
     config->takeover = options->takeover;
     config->deadline_us = options->deadline_s * 1000 * 1000;
     config->eval_every = options->eval_every;
-    config->evaluates = rank == 0;
+    config->evaluates = true;
     err = gk_random_bytes(&config->seed, sizeof(config->seed));
     if (!err) {
         err = gk_worker_new(config, &shell->core);
@@ -456,7 +481,6 @@ static enum gk_err open_core(struct shell *shell, uint32_t rank,
     if (err) {
         gk_words_set(words, "cannot start: %s", gk_err_text(err));
     }
-    shell->report.rank = rank;
     shell->report.params_count = spec->params_count;
     shell->report.batch = options->batch;
     return err;
@@ -497,6 +521,24 @@ static void fini(struct shell *shell)
     free(shell);
 }
 
+/* Rank 0 speaks for all: they opened the same. */
+static void say_what_opened(struct shell *shell)
+{
+    const char *note = gk_trainer_data_note(shell->trainer);
+    struct gk_words words;
+
+    gk_trainer_describe(shell->trainer, &words);
+    gk_log(GK_LOG_INFO, "WORKER-START", "%s", words.text);
+    if (shell->config.rank != 0) {
+        return;
+    }
+    gk_report_note(&shell->report, words.text);
+    if (note[0]) {
+        gk_log(GK_LOG_INFO, "WORKER-DATA", "%s", note);
+        gk_report_note(&shell->report, note);
+    }
+}
+
 int gk_worker_run(const struct gk_worker_options *options, uint32_t rank,
                   const struct gk_addresses *addresses, struct gk_trainer *trainer)
 {
@@ -513,12 +555,13 @@ int gk_worker_run(const struct gk_worker_options *options, uint32_t rank,
     shell->options = options;
     shell->trainer = trainer;
     if (open_core(shell, rank, addresses, &words) || open_handles(shell, &words) ||
+        (rank != GK_RANK_ANY && set_rank(shell, rank, &words)) ||
         open_sockets(shell, addresses, &words)) {
-        gk_log(GK_LOG_ERROR, "WORKER-EXIT", "%s", words.text);
         gk_report_death(&shell->report, GK_EXIT_CONFIG, words.text);
         shell->exit_code = GK_EXIT_CONFIG;
         shut_down(shell);
     } else {
+        say_what_opened(shell);
         feed(shell, &start);
         (void)uv_run(&shell->loop, UV_RUN_DEFAULT);
     }

@@ -148,8 +148,7 @@ static enum gk_err alloc_memory(struct gk_trainer *trainer, struct gk_words *wor
                      (unsigned long long)trainer->params_count, (unsigned long long)batch);
         return GK_E_NOMEM;
     }
-    return gk_batcher_init(&trainer->batcher, trainer->dataset, trainer->options->seed,
-                           trainer->rank, (uint32_t)trainer->options->workers, (uint32_t)batch);
+    return GK_OK;
 }
 
 static enum gk_err open_model(struct gk_trainer *trainer, struct gk_words *words)
@@ -180,9 +179,24 @@ static enum gk_err open_selector(struct gk_trainer *trainer, struct gk_words *wo
                            &trainer->selector, words);
 }
 
-enum gk_err gk_trainer_open(const struct gk_worker_options *options, uint32_t rank,
-                            uint32_t servers, struct gk_trainer **ret_trainer, int *ret_exit,
-                            struct gk_words *words)
+enum gk_err gk_trainer_set_rank(struct gk_trainer *trainer, uint32_t rank, struct gk_words *words)
+{
+    const struct gk_worker_options *options = trainer->options;
+    enum gk_err err;
+
+    GK_ASSERT(rank < options->workers && !trainer->selector);
+    trainer->rank = rank;
+    err = gk_batcher_init(&trainer->batcher, trainer->dataset, options->seed, rank,
+                          (uint32_t)options->workers, (uint32_t)options->batch);
+    if (err) {
+        gk_words_set(words, "no memory for the order of %u samples", trainer->dataset->train_count);
+        return err;
+    }
+    return open_selector(trainer, words);
+}
+
+enum gk_err gk_trainer_open(const struct gk_worker_options *options, uint32_t servers,
+                            struct gk_trainer **ret_trainer, int *ret_exit, struct gk_words *words)
 {
     struct gk_trainer *trainer = calloc(1, sizeof(*trainer));
     enum gk_err err;
@@ -193,7 +207,6 @@ enum gk_err gk_trainer_open(const struct gk_worker_options *options, uint32_t ra
         return GK_E_NOMEM;
     }
     trainer->options = options;
-    trainer->rank = rank;
     trainer->servers = servers;
     err = gk_vector_cpu(&trainer->ops, words);
     if (!err) {
@@ -214,9 +227,6 @@ enum gk_err gk_trainer_open(const struct gk_worker_options *options, uint32_t ra
     }
     if (!err) {
         err = alloc_memory(trainer, words);
-    }
-    if (!err) {
-        err = open_selector(trainer, words);
     }
     if (err) {
         *ret_exit = err == GK_E_NOMEM ? GK_EXIT_INTERNAL : GK_EXIT_USAGE;

@@ -28,11 +28,13 @@ struct gk_trainer_eval {
     double accuracy, loss;
 };
 
-/* Opens data, model and selector and makes the job's spec.  ret_exit: the exit code that goes with
- * the words. */
-enum gk_err gk_trainer_open(const struct gk_worker_options *options, uint32_t rank,
-                            uint32_t servers, struct gk_trainer **ret_trainer, int *ret_exit,
-                            struct gk_words *words);
+/* Opens data and model and makes the job's spec.  ret_exit: the exit code that goes with the words.
+ */
+enum gk_err gk_trainer_open(const struct gk_worker_options *options, uint32_t servers,
+                            struct gk_trainer **ret_trainer, int *ret_exit, struct gk_words *words);
+
+/* Once, before the first step: the rank decides batches and random selection.  GK_E_NOMEM. */
+enum gk_err gk_trainer_set_rank(struct gk_trainer *trainer, uint32_t rank, struct gk_words *words);
 void gk_trainer_close(struct gk_trainer *trainer);
 
 const struct gk_spec *gk_trainer_spec(const struct gk_trainer *trainer);

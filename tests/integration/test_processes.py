@@ -111,6 +111,19 @@ def test_any_order_by_hand():
     by_hand(("s0", "w1", "s1", "!", "w0"), expected)
 
 
+def test_ranks_that_shard_0_assigns():
+    expected = train("--servers", 2, "--workers", 3, *TRAINING)["model_hash"]
+    with Cluster() as cluster:
+        servers = [cluster.server(shard, 2, 3) for shard in (0, 1)]
+        addresses = [address_of(server) for server in servers]
+        workers = [cluster.worker("any", 3, addresses, *TRAINING) for _ in range(3)]
+        for daemon in workers + servers:
+            expect(daemon.wait() == 0, daemon.text())
+        ranks = sorted(worker.find("summary")["rank"] for worker in workers)
+        expect(ranks == [0, 1, 2], f"assigned ranks: {ranks}")
+        expect(job_hash(servers)[0] == expected, "assigned ranks change the model")
+
+
 def test_configuration_file_and_variables():
     expected = train("--servers", 1, "--workers", 1, *TRAINING)["model_hash"]
     with tempfile.TemporaryDirectory() as folder, Cluster() as cluster:

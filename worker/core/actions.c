@@ -83,7 +83,7 @@ struct gk_msg *gk_worker_emit_send(struct gk_worker *worker, struct gk_shard *sh
     h->session = kind == GK_KIND_HELLO ? 0 : shard->session;
     h->req_id = req_id;
     h->epoch = worker->epoch;
-    h->rank = worker->config->rank;
+    h->rank = worker->rank;
     h->shard = shard->index;
     h->incarnation = worker->incarnation;
     return &action->msg;

@@ -52,7 +52,7 @@ static void check_shard(const struct gk_worker *worker, const struct gk_shard *s
     check_window(&shard->init);
     check_window(&shard->push);
     check_window(&shard->pull);
-    GK_ASSERT(shard->init.chunks == 0 || (worker->config->rank == 0 && worker->init_made));
+    GK_ASSERT(shard->init.chunks == 0 || (worker->rank == 0 && worker->init_made));
     if (!(worker->config->plant & GK_WORKER_PLANT_OLD_ACKS)) {
         check_push(worker, shard);
     }

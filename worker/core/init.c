@@ -93,7 +93,7 @@ static bool lacks_init(const struct gk_worker *worker, const struct gk_shard *sh
 
 static bool makes_init(const struct gk_worker *worker)
 {
-    return worker->config->rank == 0 && worker->phase != GK_PHASE_DONE && worker->version == 0 &&
+    return worker->rank == 0 && worker->phase != GK_PHASE_DONE && worker->version == 0 &&
            gk_exchange_highest(worker) == 0 && gk_session_all_ready(worker) && !all_same(worker);
 }
 

@@ -72,6 +72,7 @@ struct gk_worker {
     uint64_t stall_due_us;
     uint64_t started_us;
 
+    uint32_t rank; /* GK_RANK_ANY until shard 0 has assigned one */
     uint64_t life_nonce;
     uint32_t incarnation;
     uint32_t memory_incarnation; /* of the first life with this residual and ring */

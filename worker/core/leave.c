@@ -77,7 +77,7 @@ void gk_leave_progress(struct gk_worker *worker)
     if (gone) {
         gk_worker_trace(worker, GK_LOG_WARN, "WORKER-LEAVE-UNHEARD",
                         "shard %u at %s went away before it confirmed that rank %u leaves",
-                        gone->index, worker->config->addresses[gone->index], worker->config->rank);
+                        gone->index, worker->config->addresses[gone->index], worker->rank);
     }
     gk_worker_exit(worker, GK_EXIT_OK, "done after %llu steps",
                    (unsigned long long)worker->version);

@@ -106,7 +106,7 @@ static void decide(struct gk_worker *worker, struct gk_ring_entry *entry, struct
         worker->stats.lost++;
         gk_worker_trace(worker, GK_LOG_ERROR, "WORKER-PUSH-LOST",
                         "shard %u committed step %llu without the push of rank %u", shard->index,
-                        (unsigned long long)step, worker->config->rank);
+                        (unsigned long long)step, worker->rank);
     }
     for (uint32_t i = 0; i < worker->config->servers; i++) {
         everywhere = everywhere && entry->decided[i];

@@ -168,7 +168,7 @@ static void raise_incarnation(struct gk_worker *worker, struct gk_shard *shard, 
         gk_worker_exit(worker, GK_EXIT_REFUSED,
                        "shard %u at %s has seen incarnation %u of rank %u: no higher one is left",
                        shard->index, worker->config->addresses[shard->index], highest,
-                       worker->config->rank);
+                       worker->rank);
         return;
     }
     worker->incarnation = highest + 1;
@@ -192,6 +192,18 @@ static void begin_session(struct gk_worker *worker, struct gk_shard *shard,
                         "shard %u at %s is back, version %llu", shard->index,
                         worker->config->addresses[shard->index],
                         (unsigned long long)shard->version);
+    }
+}
+
+/* Shard 0 has chosen: from here on this life has the rank everywhere. */
+static void take_rank(struct gk_worker *worker, uint32_t rank)
+{
+    struct gk_worker_action *action = gk_worker_emit(worker, GK_WORKER_RANK);
+
+    worker->rank = rank;
+    action->rank = rank;
+    for (uint32_t i = 1; i < worker->config->servers; i++) {
+        greet_again(worker, &worker->shards[i]);
     }
 }
 
@@ -225,6 +237,9 @@ void gk_session_welcome(struct gk_worker *worker, struct gk_shard *shard, const 
     }
     if (!check_welcome(worker, shard, msg)) {
         return;
+    }
+    if (worker->rank == GK_RANK_ANY) {
+        take_rank(worker, msg->h.rank);
     }
     note_welcome(worker, shard, msg);
     if (shard->state != GK_SESSION_READY) {
@@ -262,7 +277,7 @@ void gk_session_refuse(struct gk_worker *worker, struct gk_shard *shard, const s
             gk_worker_exit(
                 worker, GK_EXIT_FENCED,
                 "fenced: a newer life of rank %u exists (incarnation %u), shard %u at %s says: %s",
-                worker->config->rank, msg->h.incarnation, shard->index, address, msg->words.text);
+                worker->rank, msg->h.incarnation, shard->index, address, msg->words.text);
             return;
         }
         raise_incarnation(worker, shard, msg->h.incarnation);
@@ -314,7 +329,8 @@ void gk_session_nack(struct gk_worker *worker, struct gk_shard *shard, const str
         }
     } else if (msg->h.code == GK_CODE_NOT_READY) {
         if (gk_window_holds(&shard->init, msg->h.req_id)) {
-            shard->init_words = msg->words; /* the window asks again by itself */
+            shard->init_words = msg->words;
+            gk_window_retry_at(&shard->init, msg->h.req_id, worker->now_us + POLL_US / 2);
         }
     } else if (msg->h.code == GK_CODE_BAD_MESSAGE) {
         /* Damaged on its way, or our own fault: the request is sent again, and the stall lines say
@@ -356,6 +372,9 @@ static void send_ping(struct gk_worker *worker, struct gk_shard *shard)
  * lost and made again as long as no shard is beyond it. */
 static bool says_hello(const struct gk_worker *worker, const struct gk_shard *shard)
 {
+    if (worker->rank == GK_RANK_ANY && shard->index > 0) {
+        return false; /* shard 0 alone assigns ranks */
+    }
     return shard->state == GK_SESSION_GREETING ||
            (shard->state == GK_SESSION_READY &&
             (worker->phase == GK_PHASE_JOINING || !shard->initialised));

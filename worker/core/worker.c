@@ -69,6 +69,7 @@ enum gk_err gk_worker_new(const struct gk_worker_config *config, struct gk_worke
         return GK_E_NOMEM;
     }
     worker->config = config;
+    worker->rank = config->rank;
     worker->chunk_floats = config->chunk_floats > 0 ? config->chunk_floats : GK_CHUNK_FLOATS;
     worker->shards = calloc(config->servers, sizeof(*worker->shards));
     if (!worker->shards) {
@@ -129,7 +130,7 @@ static void start(struct gk_worker *worker)
 {
     struct gk_rng rng = {.seed = worker->config->seed,
                          .purpose = GK_RNG_IDENTITY,
-                         .a = worker->config->rank,
+                         .a = worker->rank,
                          .b = worker->incarnation};
 
     worker->started_us = worker->now_us;
@@ -151,7 +152,7 @@ static void lose_state(struct gk_worker *worker, uint64_t version)
     gk_worker_trace(
         worker, GK_LOG_WARN, "WORKER-LOST",
         "the residual of rank %u is void: the job is at version %llu; going on with an empty one",
-        worker->config->rank, (unsigned long long)version);
+        worker->rank, (unsigned long long)version);
     worker->first_step = version;
     worker->next_step = version;
     worker->memory_incarnation = worker->incarnation;
@@ -165,7 +166,7 @@ static void join(struct gk_worker *worker)
     worker->job_uid = worker->shards[0].job_uid;
     gk_worker_trace(worker, GK_LOG_INFO, "WORKER-JOINED",
                     "joined job '%s' at version %llu as rank %u of %u, incarnation %u",
-                    worker->config->job, (unsigned long long)highest, worker->config->rank,
+                    worker->config->job, (unsigned long long)highest, worker->rank,
                     worker->config->workers, worker->incarnation);
     if (gk_worker_resumes(worker, highest)) {
         highest = worker->next_step;
@@ -185,7 +186,8 @@ static bool wants_evaluation(const struct gk_worker *worker)
         worker->version == config->spec->steps || (config->eval_every > 0 && worker->version > 0 &&
                                                    worker->version % config->eval_every == 0);
 
-    return config->evaluates && due && worker->evaluated_version != worker->version + 1;
+    return worker->rank == 0 && config->evaluates && due &&
+           worker->evaluated_version != worker->version + 1;
 }
 
 /* All parameters of `target` are here: evaluate, leave, or compute the next step when the ring has

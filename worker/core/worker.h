@@ -21,7 +21,7 @@ struct gk_worker_config { /* borrowed; must outlive the core */
     const char *job;
     const char *const *addresses; /* of the shards, for words */
     uint32_t servers, workers;
-    uint32_t rank;
+    uint32_t rank; /* GK_RANK_ANY: shard 0 assigns one */
     const struct gk_spec *spec;
     uint64_t spec_hash, model_signature;
     /* Of life nonce and job uid: random in the daemon, drawn from the seed in the simulator. */
@@ -29,7 +29,7 @@ struct gk_worker_config { /* borrowed; must outlive the core */
     bool takeover;         /* the launcher has reaped this rank's older life */
     uint64_t deadline_us;  /* for joining, and for a shard that went away; 0: none */
     uint64_t eval_every;   /* versions; 0: only the last one */
-    bool evaluates;        /* rank 0 */
+    bool evaluates;        /* when it is rank 0 */
     uint32_t chunk_floats; /* of INIT and pulls; 0, outside tests: GK_CHUNK_FLOATS */
     uint32_t plant;        /* enum gk_worker_plant: the simulator's planted bugs */
 };
@@ -74,6 +74,7 @@ enum gk_worker_action_kind {
     /* The same; the shell attaches the values [h.lo, h.hi) of the initial vector, and before them
      * the spec to chunk 0. */
     GK_WORKER_SEND_INIT,
+    GK_WORKER_RANK,      /* the rank that was assigned is in `rank`; before the first STEP */
     GK_WORKER_MAKE_INIT, /* compute the initial vector and its id */
     GK_WORKER_STEP,      /* gradient at version `step`, selection, encoding */
     GK_WORKER_PERSIST,   /* residual and push of `step`; without a state dir: at once */
@@ -88,6 +89,7 @@ enum gk_worker_action_kind {
 struct gk_worker_action {
     enum gk_worker_action_kind kind;
     uint32_t shard;
+    uint32_t rank; /* RANK */
     uint64_t step;
     uint64_t lo, hi;
     struct gk_buf *buf; /* INSTALL: a reference owned by the action list */
