@@ -11,15 +11,21 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 
 static pthread_once_t blas_once = PTHREAD_ONCE_INIT;
 static char blas_fingerprint[256]; /* written once */
 
 static void set_up_blas(void)
 {
+    const char *config = openblas_get_config(); /* "OpenBLAS 0.3.21 NO_LAPACKE ..." */
+    size_t name = strcspn(config, " ");
+    size_t version = config[name] ? 1 + strcspn(config + name + 1, " ") : 0;
+
     openblas_set_num_threads(1);
-    (void)snprintf(blas_fingerprint, sizeof(blas_fingerprint), "%s; core %s; threads %d",
-                   openblas_get_config(), openblas_get_corename(), openblas_get_num_threads());
+    (void)snprintf(blas_fingerprint, sizeof(blas_fingerprint), "%.*s, core %s, threads %d",
+                   (int)(name + version), config, openblas_get_corename(),
+                   openblas_get_num_threads());
 }
 
 static const char *cpu_fingerprint(void)
