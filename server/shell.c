@@ -213,13 +213,19 @@ static void shut_down(struct shell *shell)
     gk_link_close(shell->link, NULL);
 }
 
+/* The launcher prints the words of a death: one line in all. */
+static enum gk_log_level death_level(const struct shell *shell)
+{
+    return shell->link ? GK_LOG_DEBUG : GK_LOG_ERROR;
+}
+
 static void leave(struct shell *shell, const struct gk_server_action *action)
 {
-    bool by_signal = action->u.exit.code > 128;
+    bool quiet = action->u.exit.code == 0 || action->u.exit.code > 128;
 
     shell->exit_code = action->u.exit.code;
-    gk_log(shell->exit_code == 0 || by_signal ? GK_LOG_INFO : GK_LOG_ERROR, action->u.exit.id,
-           "%s (exit code %d)", action->words.text, shell->exit_code);
+    gk_log(quiet ? GK_LOG_INFO : death_level(shell), action->u.exit.id, "%s (exit code %d)",
+           action->words.text, shell->exit_code);
     if (shell->exit_code != 0) {
         tell_death(shell, shell->exit_code, action->words.text);
     }
@@ -528,7 +534,7 @@ int gk_server_run(const struct gk_server_options *options)
         start(shell);
         (void)uv_run(&shell->loop, UV_RUN_DEFAULT);
     } else {
-        gk_log(GK_LOG_ERROR, "SERVER-EXIT", "%s", words.text);
+        gk_log(death_level(shell), "SERVER-EXIT", "%s", words.text);
         tell_death(shell, shell->exit_code, words.text);
         shut_down(shell);
     }

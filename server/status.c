@@ -22,8 +22,13 @@ static json_t *hex(uint64_t value)
     return json_sprintf("%016" PRIx64, value);
 }
 
-static json_t *waits_for(const struct gk_ping *ping)
+/* What the last PING said, unless the job has gone on since: shards are never two versions apart.
+ */
+static json_t *waits_for(const struct gk_ping *ping, uint64_t version)
 {
+    if (ping->waits_version < version) {
+        return json_null();
+    }
     if (ping->waits == GK_WAIT_SHARD) {
         return json_sprintf("shard %" PRIu32 " version %" PRIu64, ping->waits_for,
                             ping->waits_version);
@@ -34,8 +39,10 @@ static json_t *waits_for(const struct gk_ping *ping)
 
 static json_t *rank_json(const struct gk_server_facts *facts, uint32_t rank)
 {
+    struct gk_server_view shard;
     struct gk_rank_view view;
 
+    gk_server_view(facts->core, &shard);
     gk_server_view_rank(facts->core, rank, &view);
     return json_pack("{s:o, s:s, s:o, s:o, s:o, s:b, s:o}", "rank", integer(rank), "state",
                      view.left      ? "left"
@@ -44,7 +51,8 @@ static json_t *rank_json(const struct gk_server_facts *facts, uint32_t rank)
                      "incarnation", integer(view.incarnation), "step",
                      integer(view.pushed ? view.last_step + 1 : 0), "last_heard_s",
                      view.heard ? seconds(facts->now_us - view.heard_us) : json_null(),
-                     "contributed", (int)view.contributed, "waits_for", waits_for(&view.ping));
+                     "contributed", (int)view.contributed, "waits_for",
+                     waits_for(&view.ping, shard.version));
 }
 
 static json_t *ranks_json(const struct gk_server_facts *facts, uint32_t limit)
