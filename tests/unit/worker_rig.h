@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RIG_SERVERS_MAX = 8, RIG_SENT_MAX = 2048, RIG_INSTALLS_MAX = 4096, RIG_TRACES_MAX = 64 };
+enum { RIG_SERVERS_MAX = 8, RIG_SENT_MAX = 2048, RIG_INSTALLS_MAX = 16384, RIG_TRACES_MAX = 64 };
 
 struct rig_options {
     uint32_t servers, workers, rank; /* 0 servers or workers: 1 */
@@ -25,6 +25,7 @@ struct rig_options {
     bool evaluates;
     uint64_t entries;      /* of a push; 0: 4 */
     uint32_t chunk_floats; /* of a push; 0: GK_CHUNK_FLOATS */
+    uint32_t pull_floats;  /* of INIT and pulls; 0: GK_CHUNK_FLOATS */
 };
 
 struct rig_sent {
@@ -63,6 +64,7 @@ struct rig {
     uint64_t counts[GK_WORKER_EXIT + 1];
     uint64_t asked[GK_WORKER_EXIT + 1]; /* step of the last action of each kind */
     uint32_t most;                      /* actions of one step */
+    uint32_t rank;                      /* that was assigned */
     bool exited;
     int exit_code;
     struct gk_words exit_words;
@@ -99,6 +101,7 @@ static inline void rig_open(struct rig *rig, struct rig_options options)
         .deadline_us = options.deadline_us,
         .eval_every = options.eval_every,
         .evaluates = options.evaluates,
+        .chunk_floats = options.pull_floats,
         .plant = options.plant,
     };
     rig->sent = calloc(RIG_SENT_MAX, sizeof(*rig->sent));
@@ -196,6 +199,9 @@ static inline void rig_perform(struct rig *rig, struct gk_worker_action *action,
         rig->exit_code = action->exit_code;
         rig->exit_words = action->words;
         break;
+    case GK_WORKER_RANK:
+        rig->rank = action->rank;
+        break;
     case GK_WORKER_MAKE_INIT:
     case GK_WORKER_STEP:
     case GK_WORKER_PERSIST:
@@ -224,6 +230,15 @@ static inline void rig_event(struct rig *rig, struct gk_worker_event event)
     idle = gk_worker_phase(rig->core) == GK_PHASE_IDLE;
     cr_assert(done == rig->exited);
     cr_assert_eq(rig->counts[GK_WORKER_ARM_TIMER] - armed, done || idle ? 0 : 1);
+}
+
+/* A new life of the process, with a slot that holds the pushes below `next_step` (0: none). */
+static inline void rig_restart(struct rig *rig, uint64_t next_step)
+{
+    rig_forget_sent(rig);
+    gk_worker_restart(rig->core, next_step);
+    rig->exited = false;
+    cr_assert(gk_worker_phase(rig->core) == GK_PHASE_IDLE);
 }
 
 static inline void rig_start(struct rig *rig)

@@ -35,6 +35,7 @@ struct toy_shard {
     uint64_t push_id;
     uint32_t push_chunks, push_have;
     bool have[TOY_CHUNKS_MAX], push_lost, whole;
+    bool locked; /* the round is being committed: its push can no longer be dropped */
     uint64_t init_seen, init_have;
     struct gk_header held[TOY_HELD_MAX];
     uint32_t held_count;
@@ -172,6 +173,7 @@ static inline void toy_drop_push(struct toy_shard *shard)
     shard->push_chunks = 0;
     shard->push_have = 0;
     shard->whole = false;
+    shard->locked = false;
     shard->push_lost = false;
     memset(shard->have, 0, sizeof(shard->have));
 }
@@ -188,7 +190,7 @@ static inline void toy_hello(struct toy *toy, struct toy_shard *shard, const str
     if (!same || shard->session == 0) {
         shard->session = gk_mix64(++toy->sessions) | 1;
         shard->held_count = 0;
-        if (hello->slot_push_id == 0 || hello->slot_push_id != shard->push_id) {
+        if (!shard->locked && (hello->slot_push_id == 0 || hello->slot_push_id != shard->push_id)) {
             toy_drop_push(shard);
         }
     }
@@ -294,6 +296,9 @@ static inline void toy_push(struct toy *toy, struct toy_shard *shard, const stru
     cr_assert(h->step <= shard->version, "step %llu at version %llu", (unsigned long long)h->step,
               (unsigned long long)shard->version);
     cr_assert(h->chunks <= TOY_CHUNKS_MAX && h->lo >= shard->lo && h->hi <= shard->hi);
+    if (h->step == shard->version && shard->locked) {
+        return; /* left to the retry, which will hear the verdict */
+    }
     if (h->step == shard->version) {
         if (shard->push_id != h->push_id) {
             toy_drop_push(shard);
