@@ -1,7 +1,7 @@
 /* Goal: over a network that drops, doubles and reorders, and with shards that restart, forget what
  * was not durable and commit at their own pace, a worker comes to its end; it has installed every
- * version once and in order, and every shard has counted every push exactly once.  With a worker
- * that dies too, every push is counted once or named lost.
+ * version once and in order, and every shard has counted every push exactly once.  The same with a
+ * worker that dies too and finds its slot; one that finds none names what is lost.
  * Method: one core, or one after the other, against toy servers; everything is drawn from a seed,
  * which every failure names. */
 #include "worker_toy.h"
@@ -46,6 +46,8 @@ struct run {
     bool up[RIG_SERVERS_MAX], closing[RIG_SERVERS_MAX];
     uint64_t done[GK_WORKER_EXIT + 1]; /* actions already answered, by kind */
     uint64_t next_step;                /* that STEP must ask for; UINT64_MAX: any */
+    bool keeps_slot;
+    uint64_t slot; /* pushes below it are persisted; 0: nothing is */
 };
 
 static uint64_t below(struct run *run, uint64_t bound)
@@ -146,11 +148,17 @@ static void begin_life(struct run *run)
     uint64_t now_us = run->rig.now_us;
 
     run->life++;
-    run->options.seed = run->seed * 1000 + run->life;
-    rig_open(&run->rig, run->options);
+    if (run->keeps_slot && run->life > 1) {
+        rig_restart(&run->rig, run->slot);
+        memcpy(run->done, run->rig.counts, sizeof(run->done));
+        run->rig.installs_count = 0;
+    } else {
+        run->options.seed = run->seed * 1000 + run->life;
+        rig_open(&run->rig, run->options);
+        memset(run->done, 0, sizeof(run->done));
+    }
     run->rig.now_us = now_us;
     run->toy.rig = &run->rig;
-    memset(run->done, 0, sizeof(run->done));
     run->next_step = UINT64_MAX;
     rig_start(&run->rig);
     for (uint32_t s = 0; s < run->options.servers; s++) {
@@ -176,6 +184,9 @@ static void work(struct run *run)
                 restart_shard(run, s);
             }
         }
+    }
+    if (asked(run, GK_WORKER_RESET)) {
+        run->slot = 0;
     }
     if (asked(run, GK_WORKER_PERSIST)) {
         plan(run, below(run, 5 * MS), PERSISTED, 0, run->life);
@@ -230,6 +241,7 @@ static void happen_to_core(struct run *run, struct item *item)
     } else if (item->what == COMPUTED) {
         rig_step_done(rig);
     } else if (item->what == PERSISTED) {
+        run->slot = rig->asked[GK_WORKER_PERSIST] + 1;
         rig_persisted(rig);
     } else if (item->what == EVALUATED) {
         rig_evaluated(rig);
@@ -297,7 +309,9 @@ static void end_life(struct run *run)
     uint64_t now_us = run->rig.now_us;
 
     (void)check_installs(run);
-    rig_close(&run->rig);
+    if (!run->keeps_slot) {
+        rig_close(&run->rig);
+    }
     run->rig.now_us = now_us;
 }
 
@@ -337,7 +351,8 @@ static void close_run(struct run *run)
     }
     free(run->items);
     toy_close(&run->toy);
-    end_life(run);
+    (void)check_installs(run);
+    rig_close(&run->rig);
 }
 
 /* To the end of the job; in bounded time. */
@@ -442,4 +457,23 @@ Test(random, worker_that_dies)
     }
     cr_assert_gt(lives, 100, "some did");
     cr_assert_gt(lost, 0, "and some of their pushes were lost");
+}
+
+Test(random, worker_that_dies_and_keeps_its_slot)
+{
+    uint64_t lives = 0;
+
+    for (uint64_t seed = 400; seed < 440; seed++) {
+        struct run run;
+
+        open_run(&run, seed, small);
+        run.faults.death = 10;
+        run.keeps_slot = true;
+        play(&run);
+        cr_assert_eq(check_applied(&run), 0, "seed %llu", (unsigned long long)seed);
+        cr_assert_eq(gk_worker_stats(run.rig.core)->lost, 0);
+        lives += run.life;
+        close_run(&run);
+    }
+    cr_assert_gt(lives, 100, "some did");
 }

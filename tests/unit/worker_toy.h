@@ -40,6 +40,7 @@ struct toy_shard {
     struct gk_header held[TOY_HELD_MAX];
     uint32_t held_count;
     /* How it behaves. */
+    uint32_t assigns;                  /* to whom asks for any rank */
     bool closes;                       /* a round, as soon as this rank's push is whole */
     bool lags;                         /* a commit is not durable until the test says so */
     uint32_t handled[GK_KIND_MAX + 1]; /* requests, by kind */
@@ -106,7 +107,7 @@ static inline void toy_fill(const struct toy_shard *shard, struct gk_msg *msg, u
         .kind = kind,
         .session = shard->session,
         .req_id = request->req_id,
-        .rank = request->rank,
+        .rank = request->rank == GK_RANK_ANY ? shard->assigns : request->rank,
         .shard = shard->index,
         .incarnation = shard->incarnation,
         .version = shard->initialised ? shard->version : 0,

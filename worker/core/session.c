@@ -118,7 +118,8 @@ static void send_hello(struct gk_worker *worker, struct gk_shard *shard)
     hello->servers = worker->config->servers;
     hello->role = 1;
     hello->life_nonce = worker->life_nonce;
-    hello->takeover = worker->config->takeover;
+    /* Whoever holds the rank after this life had it is no life that somebody has reaped. */
+    hello->takeover = worker->config->takeover && !shard->welcomed;
     fill_slot(worker, shard, hello);
     gk_words_set(&msg->words, "%s", worker->config->job);
 }
@@ -140,6 +141,12 @@ static bool check_welcome(struct gk_worker *worker, struct gk_shard *shard,
                        address, msg->h.shard, (unsigned long long)msg->h.lo,
                        (unsigned long long)msg->h.hi, shard->index, (unsigned long long)shard->lo,
                        (unsigned long long)shard->hi);
+        return false;
+    }
+    if (worker->rank == GK_RANK_ANY ? msg->h.rank >= worker->config->workers
+                                    : msg->h.rank != worker->rank) {
+        gk_worker_exit(worker, GK_EXIT_REFUSED, "shard %u at %s welcomes rank %u of %u workers",
+                       shard->index, address, msg->h.rank, worker->config->workers);
         return false;
     }
     if (worker->phase != GK_PHASE_JOINING && welcome->initialised &&
