@@ -222,6 +222,7 @@ Test(stall, ping)
 /* What the former life of a shard waited for says nothing about this one. */
 Test(stall, pong_of_a_former_session)
 {
+    struct gk_header nothing = {.req_id = 1, .rank = 1};
     struct rig rig;
     struct toy toy;
 
@@ -236,9 +237,14 @@ Test(stall, pong_of_a_former_session)
     rig_down(&rig, 1);
     toy_restart(&toy, 1);
     rig_up(&rig, 1);
-    toy_wait(&toy, 6 * SECOND);
+    toy_serve(&toy);
+    rig_wait(&rig, 4 * SECOND); /* no PONG, but a sign of life */
+    toy_reply(&toy, &toy.shards[1], GK_KIND_PUSH_OK, &nothing);
+    toy_deliver(&toy);
+    rig_wait(&rig, 2 * SECOND);
     cr_assert(rig_said(&rig, "WORKER-STALL", "shard 1 at tcp://b:2 to answer"));
-    close_both(&rig, &toy);
+    toy_close(&toy);
+    rig_close(&rig);
 }
 
 /* An hour without a word, and without a deadline: everything is still asked for, at a bounded rate,

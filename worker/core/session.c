@@ -222,7 +222,9 @@ static void note_welcome(struct gk_worker *worker, struct gk_shard *shard, const
         begin_session(worker, shard, &msg->h);
     }
     if (welcome->workers_present > shard->workers_present) {
-        gk_window_resend(&shard->init, worker->now_us); /* perhaps it was held back for this one */
+        /* INIT was perhaps held back for this one.  Asking more often by itself would mean to send
+         * the first chunk, a megabyte, over and over to a job that waits for its workers. */
+        gk_window_resend(&shard->init, worker->now_us);
     }
     shard->initialised = welcome->initialised;
     shard->finished = welcome->finished;
@@ -336,8 +338,7 @@ void gk_session_nack(struct gk_worker *worker, struct gk_shard *shard, const str
         }
     } else if (msg->h.code == GK_CODE_NOT_READY) {
         if (gk_window_holds(&shard->init, msg->h.req_id)) {
-            shard->init_words = msg->words;
-            gk_window_retry_at(&shard->init, msg->h.req_id, worker->now_us + POLL_US / 2);
+            shard->init_words = msg->words; /* a WELCOME tells when another worker has come */
         }
     } else if (msg->h.code == GK_CODE_BAD_MESSAGE) {
         /* Damaged on its way, or our own fault: the request is sent again, and the stall lines say

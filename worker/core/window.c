@@ -96,16 +96,6 @@ bool gk_window_holds(const struct gk_window *window, uint64_t req_id)
     return false;
 }
 
-void gk_window_retry_at(struct gk_window *window, uint64_t req_id, uint64_t at_us)
-{
-    for (uint32_t i = 0; i < window->limit; i++) {
-        if (window->slots[i].active && window->slots[i].req_id == req_id) {
-            window->slots[i].retry_us = at_us;
-            window->slots[i].backoff_us = GK_RETRY_BULK_US_MIN / 2;
-        }
-    }
-}
-
 void gk_window_resend(struct gk_window *window, uint64_t now_us)
 {
     for (uint32_t i = 0; i < window->limit; i++) {

@@ -46,9 +46,6 @@ bool gk_window_answer(struct gk_window *window, uint64_t req_id, uint64_t now_us
 /* True when that request is outstanding. */
 bool gk_window_holds(const struct gk_window *window, uint64_t req_id);
 
-/* The peer was not ready: that request is due again at `at_us`. */
-void gk_window_retry_at(struct gk_window *window, uint64_t req_id, uint64_t at_us);
-
 /* Everything outstanding is due now (the connection or the session is a new one). */
 void gk_window_resend(struct gk_window *window, uint64_t now_us);
 
