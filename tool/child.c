@@ -143,6 +143,8 @@ static void reset(struct gk_child *child, const struct gk_child_callbacks *callb
     memset(&fresh, 0, sizeof(fresh));
     fresh.role = child->role;
     fresh.index = child->index;
+    fresh.restart = child->restart;
+    memcpy(fresh.address, child->address, sizeof(fresh.address));
     fresh.callbacks = callbacks;
     fresh.context = context;
     *child = fresh;
@@ -168,7 +170,9 @@ enum gk_err gk_child_start(uv_loop_t *loop, struct gk_child *child,
     enum gk_err err;
     int status;
 
+    GK_ASSERT(child->done);
     reset(child, callbacks, context);
+    gk_restart_begin(&child->restart, gk_now_us());
     child->process.data = child;
     child->done = true;
     status = uv_socketpair(SOCK_STREAM, 0, ends, UV_NONBLOCK_PIPE, 0);

@@ -10,6 +10,7 @@
 #include "common/err.h"
 #include "common/words.h"
 #include "tool/console.h"
+#include "tool/restart.h"
 #include "tool/tally.h"
 
 #include <jansson.h>
@@ -54,13 +55,18 @@ struct gk_child {
     int64_t exit_status;
     int term_signal;
     uint64_t exit_us;
-    char address[64];           /* of a server; "" until it told */
+    char address[64];           /* of a server; "" until it told; kept over lives */
     char death[GK_WORDS_BYTES]; /* its last words; "": none */
+    struct gk_restart restart;  /* kept over lives */
 };
 
-/* `child` is zeroed by this call but for role and index, which the caller has set.  GK_E_NOTFOUND:
- * no such program; GK_E_LIMIT: no more processes or descriptors; GK_E_IO; with words.  After an
- * error the child is done, no callback comes, and handles may still be closing in the loop. */
+/* A life begins.  `child` is zeroed by this call but for role and index, which the caller has set,
+ * and what is kept over lives.  GK_E_NOTFOUND: no such program; GK_E_LIMIT: no more processes or
+ * descriptors; GK_E_IO; with words.  After an error the child is done, no callback comes, and
+ * handles may still be closing in the loop.
+ *
+ * The handles of a former life must have closed: not from within a callback of the child, but in a
+ * later turn of the loop. */
 enum gk_err gk_child_start(uv_loop_t *loop, struct gk_child *child,
                            const struct gk_child_start *start,
                            const struct gk_child_callbacks *callbacks, void *context,

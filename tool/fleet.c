@@ -52,6 +52,23 @@ uint32_t gk_fleet_running(const struct gk_fleet *fleet, enum gk_role role)
     return count;
 }
 
+uint32_t gk_fleet_restarting(const struct gk_fleet *fleet, enum gk_role role)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < fleet->children_count; i++) {
+        count += fleet->children[i].role == role && fleet->children[i].restart.due_us > 0;
+    }
+    return count;
+}
+
+void gk_fleet_cancel(struct gk_fleet *fleet)
+{
+    for (uint32_t i = 0; i < fleet->children_count; i++) {
+        gk_restart_cancel(&fleet->children[i].restart);
+    }
+}
+
 bool gk_fleet_empty(const struct gk_fleet *fleet)
 {
     return gk_fleet_running(fleet, GK_ROLE_WORKER) + gk_fleet_running(fleet, GK_ROLE_SERVER) == 0;

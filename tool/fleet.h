@@ -20,6 +20,9 @@ enum gk_err gk_fleet_init(struct gk_fleet *fleet, uint32_t servers, uint32_t wor
 void gk_fleet_fini(struct gk_fleet *fleet); /* after the loop has closed the children's handles */
 
 uint32_t gk_fleet_running(const struct gk_fleet *fleet, enum gk_role role);
+uint32_t gk_fleet_restarting(const struct gk_fleet *fleet,
+                             enum gk_role role);   /* a new life is due */
+void gk_fleet_cancel(struct gk_fleet *fleet);      /* no new lives any more */
 bool gk_fleet_empty(const struct gk_fleet *fleet); /* nobody runs */
 void gk_fleet_signal(struct gk_fleet *fleet, enum gk_role role, int number);
 void gk_fleet_tick(struct gk_fleet *fleet, uint64_t now_us);

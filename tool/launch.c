@@ -1,64 +1,20 @@
-#include "tool/launch.h"
+#include "tool/launch_internal.h"
 
 #include "common/assert.h"
 #include "common/exit.h"
-#include "common/limits.h"
-#include "common/log.h"
 #include "common/net/clock.h"
-#include "tool/args.h"
 #include "tool/child.h"
-#include "tool/fleet.h"
-#include "tool/json.h"
-
-#include <uv.h>
+#include "tool/units.h"
 
 #include <inttypes.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 extern char **environ; /* POSIX: not declared by any header */
 
-enum launch_state {
-    LAUNCH_SERVERS,
-    LAUNCH_WORKERS,
-    LAUNCH_SUMMARIES,
-    LAUNCH_LINGER,
-    LAUNCH_DRAIN,
-    LAUNCH_END
-};
-
-enum { SIGNALS_COUNT = 3 };
-
-struct launch {
-    const struct gk_launch_plan *plan;
-    const struct gk_run_options *options;
-    struct gk_tally *tally;
-    struct gk_progress progress;
-    uv_loop_t loop;
-    uv_timer_t tick;
-    uv_signal_t signals[SIGNALS_COUNT];
-    uint32_t signals_count;
-    struct gk_fleet fleet;
-    struct gk_args environment;
-    enum launch_state state;
-    uint64_t since_us;    /* of the state */
-    uint64_t killed_us;   /* SIGKILL was sent; 0: not yet */
-    bool servers_stopped; /* SIGTERM was sent to them */
-    bool interrupted;     /* a signal came */
-    int code;             /* of the run; -1: not decided */
-};
-
-static void start_workers(struct launch *launch);
-
-/* Every log line goes through here, so that none is written into a bar. */
-static void say(struct launch *launch, enum gk_log_level level, const char *id, const char *format,
-                ...) __attribute__((format(printf, 4, 5)));
-
-static void say(struct launch *launch, enum gk_log_level level, const char *id, const char *format,
-                ...)
+void gk_launch_say(struct gk_launch *launch, enum gk_log_level level, const char *id,
+                   const char *format, ...)
 {
     char text[2 * GK_WORDS_BYTES];
     va_list args;
@@ -70,55 +26,73 @@ static void say(struct launch *launch, enum gk_log_level level, const char *id, 
     gk_log(level, id, "%s", text);
 }
 
-static bool may_follow(enum launch_state from, enum launch_state to)
+void gk_launch_note(struct gk_launch *launch, const struct gk_child *child, const char *text)
+{
+    struct gk_console *console = launch->plan->console;
+    char name[32];
+
+    /* A later life would say the same again. */
+    if (launch->options->quiet || child->restart.count > 0 || !text[0]) {
+        return;
+    }
+    gk_child_name(child, name, sizeof(name));
+    gk_console_clear(console);
+    (void)fprintf(console->out, "%s: %s\n", name, text);
+    (void)fflush(console->out);
+}
+
+static bool may_follow(enum gk_launch_state from, enum gk_launch_state to)
 {
     static const unsigned next[] = {
-        [LAUNCH_SERVERS] = 1u << LAUNCH_WORKERS | 1u << LAUNCH_DRAIN,
-        [LAUNCH_WORKERS] = 1u << LAUNCH_SUMMARIES | 1u << LAUNCH_DRAIN,
-        [LAUNCH_SUMMARIES] = 1u << LAUNCH_LINGER | 1u << LAUNCH_DRAIN,
-        [LAUNCH_LINGER] = 1u << LAUNCH_END | 1u << LAUNCH_DRAIN,
-        [LAUNCH_DRAIN] = 1u << LAUNCH_END,
-        [LAUNCH_END] = 0,
+        [GK_LAUNCH_SERVERS] = 1u << GK_LAUNCH_WORKERS | 1u << GK_LAUNCH_DRAIN,
+        [GK_LAUNCH_WORKERS] =
+            1u << GK_LAUNCH_SUMMARIES | 1u << GK_LAUNCH_LOST | 1u << GK_LAUNCH_DRAIN,
+        [GK_LAUNCH_SUMMARIES] = 1u << GK_LAUNCH_LINGER | 1u << GK_LAUNCH_DRAIN,
+        [GK_LAUNCH_LINGER] = 1u << GK_LAUNCH_END | 1u << GK_LAUNCH_DRAIN,
+        [GK_LAUNCH_LOST] = 1u << GK_LAUNCH_DRAIN,
+        [GK_LAUNCH_DRAIN] = 1u << GK_LAUNCH_END,
+        [GK_LAUNCH_END] = 0,
     };
 
     return (next[from] & 1u << to) != 0;
 }
 
-static void set_state(struct launch *launch, enum launch_state state)
+void gk_launch_set(struct gk_launch *launch, enum gk_launch_state state)
 {
     GK_ASSERT(may_follow(launch->state, state));
     launch->state = state;
     launch->since_us = gk_now_us();
 }
 
-static void end_when_empty(struct launch *launch)
+static void end_when_empty(struct gk_launch *launch)
 {
     if (gk_fleet_empty(&launch->fleet)) {
-        set_state(launch, LAUNCH_END);
+        gk_launch_set(launch, GK_LAUNCH_END);
         uv_stop(&launch->loop);
     }
 }
 
-static void kill_all(struct launch *launch)
+static void kill_all(struct gk_launch *launch)
 {
     launch->killed_us = gk_now_us();
     gk_fleet_signal(&launch->fleet, GK_ROLE_WORKER, SIGKILL);
     gk_fleet_signal(&launch->fleet, GK_ROLE_SERVER, SIGKILL);
 }
 
-static void stop_servers(struct launch *launch)
+static void stop_servers(struct gk_launch *launch)
 {
     launch->servers_stopped = true;
     gk_fleet_signal(&launch->fleet, GK_ROLE_SERVER, SIGTERM);
 }
 
 /* Workers first: one that leaves cleanly needs its servers for that. */
-static void drain(struct launch *launch, int code)
+void gk_launch_drain(struct gk_launch *launch, int code)
 {
     if (launch->code < 0) {
         launch->code = code;
     }
-    set_state(launch, LAUNCH_DRAIN);
+    gk_launch_set(launch, GK_LAUNCH_DRAIN);
+    gk_fleet_cancel(&launch->fleet);
     gk_fleet_signal(&launch->fleet, GK_ROLE_WORKER, SIGTERM);
     if (gk_fleet_running(&launch->fleet, GK_ROLE_WORKER) == 0) {
         stop_servers(launch);
@@ -126,7 +100,7 @@ static void drain(struct launch *launch, int code)
     end_when_empty(launch);
 }
 
-static bool servers_summed(const struct launch *launch)
+static bool servers_summed(const struct gk_launch *launch)
 {
     for (uint32_t i = 0; i < launch->tally->servers_count; i++) {
         if (!launch->tally->servers[i].summed) {
@@ -136,22 +110,33 @@ static bool servers_summed(const struct launch *launch)
     return true;
 }
 
-static void linger_when_summed(struct launch *launch)
+void gk_launch_summed(struct gk_launch *launch)
 {
-    if (launch->state == LAUNCH_SUMMARIES && servers_summed(launch)) {
-        set_state(launch, LAUNCH_LINGER);
+    if (launch->state == GK_LAUNCH_SUMMARIES && servers_summed(launch)) {
+        gk_launch_set(launch, GK_LAUNCH_LINGER);
         stop_servers(launch);
         end_when_empty(launch);
     }
 }
 
-/* It ended well: with code 0 and after it told its result. */
-static bool ended_well(const struct launch *launch, const struct gk_child *child)
+static bool workers_ended(const struct gk_launch *launch)
 {
-    bool summed = child->role == GK_ROLE_SERVER ? launch->tally->servers[child->index].summed
-                                                : launch->tally->workers[child->index].summed;
+    return gk_fleet_running(&launch->fleet, GK_ROLE_WORKER) == 0 &&
+           gk_fleet_restarting(&launch->fleet, GK_ROLE_WORKER) == 0;
+}
 
-    return summed && child->exit_status == 0 && child->term_signal == 0;
+static void end_workers(struct gk_launch *launch)
+{
+    if (launch->state == GK_LAUNCH_WORKERS && workers_ended(launch)) {
+        gk_launch_set(launch, GK_LAUNCH_SUMMARIES);
+        gk_launch_summed(launch);
+    }
+}
+
+static bool summed(const struct gk_launch *launch, const struct gk_child *child)
+{
+    return child->role == GK_ROLE_SERVER ? launch->tally->servers[child->index].summed
+                                         : launch->tally->workers[child->index].summed;
 }
 
 /* A server that was told to stop after its work may say so in its exit code. */
@@ -162,70 +147,145 @@ static bool stopped_well(const struct gk_child *child)
            child->term_signal == SIGTERM;
 }
 
-static void fail_child(struct launch *launch, const struct gk_child *child)
+static void end_lost(struct gk_launch *launch)
+{
+    if (launch->emptied) {
+        gk_launch_say(
+            launch, GK_LOG_ERROR, "RUN-LOST-SHARD",
+            "LOST_SHARD: server %u died, and its shard of the model with it; the run ends",
+            launch->emptied->index);
+    } else {
+        gk_launch_say(launch, GK_LOG_ERROR, "RUN-LOST-PEER", "a peer is lost; the run ends");
+    }
+    gk_launch_drain(launch, GK_EXIT_PEER);
+}
+
+/* Each worker has its own word on why it cannot go on. */
+static void say_lost(struct gk_launch *launch, const struct gk_child *child)
+{
+    struct gk_words words;
+
+    if (child->role == GK_ROLE_WORKER && (child->exit_status != 0 || child->term_signal != 0)) {
+        gk_child_reason(child, &words);
+        gk_launch_say(launch, GK_LOG_ERROR, "RUN-CHILD-DIED", "%s", words.text);
+    }
+    if (gk_fleet_running(&launch->fleet, GK_ROLE_WORKER) == 0) {
+        end_lost(launch);
+    }
+}
+
+/* What is gone with this life, in words. */
+static const char *loss(const struct gk_launch *launch, const struct gk_child *child)
+{
+    if (launch->state == GK_LAUNCH_SERVERS) {
+        return "";
+    }
+    return child->role == GK_ROLE_SERVER ? " at the same address, without its shard of the model"
+                                         : ", with an empty residual";
+}
+
+/* True: another life will come. */
+static bool plan_restart(struct gk_launch *launch, struct gk_child *child, const char *reason)
+{
+    uint64_t now_us = gk_now_us();
+
+    if (gk_restart_is_futile(child->exit_status, child->term_signal) ||
+        !gk_restart_plan(&child->restart, now_us)) {
+        return false;
+    }
+    gk_launch_say(launch, GK_LOG_WARN, "RUN-RESTART", "%s; starts again in %s%s", reason,
+                  gk_unit_seconds((double)(child->restart.due_us - now_us) / 1e6).text,
+                  loss(launch, child));
+    if (launch->state == GK_LAUNCH_SERVERS) {
+        child->address[0] = '\0'; /* nobody knows it yet: any other will do */
+    } else if (child->role == GK_ROLE_SERVER) {
+        launch->emptied = child;
+    }
+    return true;
+}
+
+/* --restart always: the run goes on if it can. */
+static void survive(struct gk_launch *launch, struct gk_child *child, const char *reason)
+{
+    bool lost = child->role == GK_ROLE_WORKER && child->term_signal == 0 &&
+                child->exit_status == GK_EXIT_PEER;
+
+    if (summed(launch, child)) {
+        gk_launch_say(launch, GK_LOG_WARN, "RUN-CHILD-DIED", "%s, after its work was done", reason);
+        end_workers(launch);
+    } else if (launch->state == GK_LAUNCH_SUMMARIES) {
+        launch->emptied = child;
+        gk_launch_say(launch, GK_LOG_ERROR, "RUN-LOST-SHARD",
+                      "LOST_SHARD: %s, and its shard of the model is gone; the run ends", reason);
+        gk_launch_drain(launch, GK_EXIT_PEER);
+    } else if (lost) {
+        gk_launch_set(launch, GK_LAUNCH_LOST);
+        gk_fleet_cancel(&launch->fleet);
+        say_lost(launch, child);
+    } else if (!plan_restart(launch, child, reason)) {
+        gk_launch_say(
+            launch, GK_LOG_ERROR, "RUN-CHILD-DIED", "%s%s; the run ends", reason,
+            child->restart.row == GK_RESTARTS_MAX ? ", and so did too many lives before it" : "");
+        gk_launch_drain(launch, gk_child_code(child));
+    }
+}
+
+static void on_death(struct gk_launch *launch, struct gk_child *child)
 {
     struct gk_words words;
 
     gk_child_reason(child, &words);
-    say(launch, GK_LOG_ERROR, "RUN-CHILD-DIED", "%s; the run ends", words.text);
-    drain(launch, gk_child_code(child));
+    if (launch->options->restart == GK_RUN_RESTART_ALWAYS) {
+        survive(launch, child, words.text);
+    } else {
+        gk_launch_say(launch, GK_LOG_ERROR, "RUN-CHILD-DIED", "%s; the run ends", words.text);
+        gk_launch_drain(launch, gk_child_code(child));
+    }
 }
 
-static void on_child_done(void *context, struct gk_child *child)
+void gk_launch_child_done(struct gk_launch *launch, struct gk_child *child)
 {
-    struct launch *launch = context;
     struct gk_words words;
 
     switch (launch->state) {
-    case LAUNCH_SERVERS:
-    case LAUNCH_WORKERS:
-    case LAUNCH_SUMMARIES:
-        if (!ended_well(launch, child)) {
-            fail_child(launch, child);
-        } else if (launch->state == LAUNCH_WORKERS &&
-                   gk_fleet_running(&launch->fleet, GK_ROLE_WORKER) == 0) {
-            set_state(launch, LAUNCH_SUMMARIES);
-            linger_when_summed(launch);
+    case GK_LAUNCH_SERVERS:
+    case GK_LAUNCH_WORKERS:
+    case GK_LAUNCH_SUMMARIES:
+        if (summed(launch, child) && child->exit_status == 0 && child->term_signal == 0) {
+            end_workers(launch);
+        } else {
+            on_death(launch, child);
         }
         break;
-    case LAUNCH_LINGER:
+    case GK_LAUNCH_LINGER:
         if (!stopped_well(child)) {
             gk_child_reason(child, &words);
-            say(launch, GK_LOG_ERROR, "RUN-CHILD-DIED", "%s, after its work was done", words.text);
+            gk_launch_say(launch, GK_LOG_ERROR, "RUN-CHILD-DIED", "%s, after its work was done",
+                          words.text);
             launch->code = gk_child_code(child);
         }
         end_when_empty(launch);
         break;
-    case LAUNCH_DRAIN:
+    case GK_LAUNCH_LOST:
+        say_lost(launch, child);
+        break;
+    case GK_LAUNCH_DRAIN:
         if (!launch->servers_stopped && gk_fleet_running(&launch->fleet, GK_ROLE_WORKER) == 0) {
             stop_servers(launch);
         }
         end_when_empty(launch);
         break;
-    case LAUNCH_END:
+    case GK_LAUNCH_END:
         break;
     }
 }
 
-static bool take_endpoint(struct launch *launch, struct gk_child *child, const json_t *object)
-{
-    const char *address = json_string_value(json_object_get(object, "address"));
-
-    if (!address || strlen(address) >= GK_RUN_ADDRESS_BYTES || strpbrk(address, ", \t\n")) {
-        say(launch, GK_LOG_ERROR, "RUN-ENDPOINT-BAD",
-            "server %u told an address that makes no sense", child->index);
-        return false;
-    }
-    gk_json_text(object, "address", child->address, sizeof(child->address));
-    return true;
-}
-
-static void draw(struct launch *launch, uint64_t now_us)
+void gk_launch_draw(struct gk_launch *launch, uint64_t now_us)
 {
     struct gk_console *console = launch->plan->console;
     char text[GK_PROGRESS_BYTES + 64];
 
-    if (launch->options->quiet || launch->state == LAUNCH_DRAIN || launch->state == LAUNCH_END) {
+    if (launch->options->quiet || launch->state >= GK_LAUNCH_LOST) {
         return;
     }
     if (console->bar) {
@@ -239,251 +299,134 @@ static void draw(struct launch *launch, uint64_t now_us)
     }
 }
 
-static void take_progress(struct launch *launch)
-{
-    uint64_t now_us = gk_now_us();
-
-    launch->progress.accuracy = launch->tally->accuracy;
-    gk_progress_set(&launch->progress, gk_tally_step(launch->tally), gk_tally_loss(launch->tally),
-                    now_us);
-    if (!launch->plan->console->bar) {
-        draw(launch, now_us);
-    }
-}
-
-static void on_child_line(void *context, struct gk_child *child, const json_t *object)
-{
-    struct launch *launch = context;
-
-    switch (gk_tally_line(launch->tally, child->role, child->index, object)) {
-    case GK_TALLY_ENDPOINT:
-        if (launch->state != LAUNCH_SERVERS) {
-            break;
-        }
-        if (!take_endpoint(launch, child, object)) {
-            drain(launch, GK_EXIT_INTERNAL);
-        } else if (gk_fleet_endpoints(&launch->fleet) == launch->tally->servers_count) {
-            start_workers(launch);
-        }
-        break;
-    case GK_TALLY_PROGRESS:
-    case GK_TALLY_EVAL:
-        take_progress(launch);
-        break;
-    case GK_TALLY_SUMMARY:
-        take_progress(launch);
-        linger_when_summed(launch);
-        break;
-    case GK_TALLY_DEATH:
-        gk_json_text(object, "words", child->death, sizeof(child->death));
-        break;
-    case GK_TALLY_OTHER:
-        break;
-    }
-}
-
-static void before_output(void *context)
-{
-    struct launch *launch = context;
-
-    gk_console_clear(launch->plan->console);
-}
-
-static const struct gk_child_callbacks child_callbacks = {
-    .line = on_child_line,
-    .before_output = before_output,
-    .done = on_child_done,
-};
-
-static int start_code(enum gk_err err)
-{
-    switch ((int)err) {
-    case GK_E_NOTFOUND:
-        return GK_EXIT_CONFIG;
-    case GK_E_LIMIT:
-        return GK_EXIT_RETRY;
-    default:
-        return GK_EXIT_INTERNAL;
-    }
-}
-
-static bool start_child(struct launch *launch, struct gk_child *child, struct gk_args *args)
-{
-    const struct gk_launch_plan *plan = launch->plan;
-    struct gk_child_start start = {
-        .program = child->role == GK_ROLE_SERVER ? plan->server_program : plan->worker_program,
-        .args = args->v,
-        .environment = launch->environment.v,
-        .capture = plan->console->bar && isatty(STDERR_FILENO) == 1,
-    };
-    struct gk_words words;
-    enum gk_err err;
-
-    if (args->failed || launch->environment.failed) {
-        gk_words_set(&words, "out of memory");
-        err = GK_E_NOMEM;
-    } else {
-        err = gk_child_start(&launch->loop, child, &start, &child_callbacks, launch, &words);
-    }
-    gk_args_fini(args);
-    if (err) {
-        say(launch, GK_LOG_ERROR, "RUN-START-FAILED", "%s", words.text);
-        drain(launch, start_code(err));
-    }
-    return err == GK_OK;
-}
-
-static void start_servers(struct launch *launch)
-{
-    for (uint32_t i = 0; i < launch->tally->servers_count; i++) {
-        struct gk_args args = {0};
-
-        gk_run_server_args(launch->plan->run, launch->plan->server_program, i, &args);
-        if (!start_child(launch, &launch->fleet.children[i], &args)) {
-            return;
-        }
-    }
-}
-
-static void start_workers(struct launch *launch)
-{
-    const char *servers[GK_SERVERS_MAX];
-    uint32_t servers_count = launch->tally->servers_count;
-
-    set_state(launch, LAUNCH_WORKERS);
-    for (uint32_t i = 0; i < servers_count; i++) {
-        servers[i] = launch->fleet.children[i].address;
-    }
-    for (uint32_t i = 0; i < launch->tally->workers_count; i++) {
-        struct gk_args args = {0};
-
-        gk_run_worker_args(launch->plan->run, launch->plan->worker_program, servers, i, false,
-                           &args);
-        if (!start_child(launch, &launch->fleet.children[servers_count + i], &args)) {
-            return;
-        }
-    }
-}
-
 /* Who is waited for in this state. */
 static bool is_missing(const void *context, const struct gk_child *child)
 {
-    const struct launch *launch = context;
+    const struct gk_launch *launch = context;
     bool server = child->role == GK_ROLE_SERVER;
 
     switch (launch->state) {
-    case LAUNCH_SERVERS:
+    case GK_LAUNCH_SERVERS:
         return server && !child->address[0];
-    case LAUNCH_SUMMARIES:
+    case GK_LAUNCH_SUMMARIES:
         return server && !launch->tally->servers[child->index].summed;
-    case LAUNCH_WORKERS:
-    case LAUNCH_LINGER:
-    case LAUNCH_DRAIN:
-    case LAUNCH_END:
+    case GK_LAUNCH_WORKERS:
+    case GK_LAUNCH_LINGER:
+    case GK_LAUNCH_LOST:
+    case GK_LAUNCH_DRAIN:
+    case GK_LAUNCH_END:
         break;
     }
     return !child->done;
 }
 
-static void name_missing(const struct launch *launch, char *ret, size_t ret_bytes)
+static void name_missing(const struct gk_launch *launch, char *ret, size_t ret_bytes)
 {
     gk_fleet_name(&launch->fleet, is_missing, launch, ret, ret_bytes);
 }
 
-static void check_stop_bounds(struct launch *launch, uint64_t now_us)
+static void check_stop_bounds(struct gk_launch *launch, uint64_t now_us)
 {
     uint64_t waited_us = now_us - launch->since_us;
     char missing[64];
 
-    if (launch->state == LAUNCH_DRAIN && !launch->servers_stopped &&
+    if (launch->state == GK_LAUNCH_DRAIN && !launch->servers_stopped &&
         waited_us > GK_LAUNCH_SERVERS_US) {
         stop_servers(launch);
     }
     if (launch->killed_us == 0 && waited_us > GK_LAUNCH_GRACE_US) {
         name_missing(launch, missing, sizeof(missing));
-        say(launch, GK_LOG_WARN, "RUN-KILLED", "%s did not stop within %d s: killed", missing,
-            GK_LAUNCH_GRACE_US / 1000000);
+        gk_launch_say(launch, GK_LOG_WARN, "RUN-KILLED", "%s did not stop within %d s: killed",
+                      missing, GK_LAUNCH_GRACE_US / 1000000);
         kill_all(launch);
     } else if (launch->killed_us > 0 && now_us - launch->killed_us > GK_LAUNCH_REAP_US) {
         name_missing(launch, missing, sizeof(missing));
-        say(launch, GK_LOG_ERROR, "RUN-STUCK", "%s cannot be killed and is left behind", missing);
+        gk_launch_say(launch, GK_LOG_ERROR, "RUN-STUCK", "%s cannot be killed and is left behind",
+                      missing);
         launch->code = GK_EXIT_INTERNAL;
-        set_state(launch, LAUNCH_END);
+        gk_launch_set(launch, GK_LAUNCH_END);
         uv_stop(&launch->loop);
     }
 }
 
-static void check_bounds(struct launch *launch, uint64_t now_us)
+static void check_bounds(struct gk_launch *launch, uint64_t now_us)
 {
     uint64_t waited_us = now_us - launch->since_us;
     char missing[64];
 
     switch (launch->state) {
-    case LAUNCH_SERVERS:
+    case GK_LAUNCH_SERVERS:
         if (waited_us > launch->options->deadline * 1000000) {
             name_missing(launch, missing, sizeof(missing));
-            say(launch, GK_LOG_ERROR, "RUN-SERVER-LATE",
-                "%s did not tell its address within %" PRIu64 " s", missing,
-                launch->options->deadline);
-            drain(launch, GK_EXIT_PEER);
+            gk_launch_say(launch, GK_LOG_ERROR, "RUN-SERVER-LATE",
+                          "%s did not tell its address within %" PRIu64 " s", missing,
+                          launch->options->deadline);
+            gk_launch_drain(launch, GK_EXIT_PEER);
         }
         break;
-    case LAUNCH_WORKERS:
+    case GK_LAUNCH_WORKERS:
         break; /* the daemons' own deadlines hold, and name whom they wait for */
-    case LAUNCH_SUMMARIES:
+    case GK_LAUNCH_SUMMARIES:
         if (waited_us > GK_LAUNCH_SUMMARIES_US) {
             name_missing(launch, missing, sizeof(missing));
-            say(launch, GK_LOG_ERROR, "RUN-SUMMARY-LATE",
-                "%s did not sum up within %d s after the last worker", missing,
-                GK_LAUNCH_SUMMARIES_US / 1000000);
-            drain(launch, GK_EXIT_PEER);
+            gk_launch_say(launch, GK_LOG_ERROR, "RUN-SUMMARY-LATE",
+                          "%s did not sum up within %d s after the last worker", missing,
+                          GK_LAUNCH_SUMMARIES_US / 1000000);
+            gk_launch_drain(launch, GK_EXIT_PEER);
         }
         break;
-    case LAUNCH_LINGER:
-    case LAUNCH_DRAIN:
+    case GK_LAUNCH_LOST:
+        if (waited_us > GK_LAUNCH_LOST_US) {
+            end_lost(launch);
+        }
+        break;
+    case GK_LAUNCH_LINGER:
+    case GK_LAUNCH_DRAIN:
         check_stop_bounds(launch, now_us);
         break;
-    case LAUNCH_END:
+    case GK_LAUNCH_END:
         break;
     }
 }
 
 static void on_tick(uv_timer_t *timer)
 {
-    struct launch *launch = timer->data;
+    struct gk_launch *launch = timer->data;
     uint64_t now_us = gk_now_us();
 
     gk_fleet_tick(&launch->fleet, now_us);
     check_bounds(launch, now_us);
-    draw(launch, now_us);
+    gk_launch_restart_due(launch, now_us);
+    gk_launch_draw(launch, now_us);
 }
 
 static void on_signal(uv_signal_t *handle, int number)
 {
-    struct launch *launch = handle->data;
+    struct gk_launch *launch = handle->data;
 
-    if (launch->state == LAUNCH_END) {
+    if (launch->state == GK_LAUNCH_END) {
         return;
     }
-    if (launch->interrupted || launch->state == LAUNCH_DRAIN) {
-        say(launch, GK_LOG_WARN, "RUN-KILLED", "stopping at once");
+    if (launch->interrupted || launch->state == GK_LAUNCH_DRAIN) {
+        gk_launch_say(launch, GK_LOG_WARN, "RUN-KILLED", "stopping at once");
         kill_all(launch);
         launch->interrupted = true;
         return;
     }
     launch->interrupted = true;
-    say(launch, GK_LOG_WARN, "RUN-STOPPING", "%s: stopping all daemons (once more: at once)",
-        number == SIGINT ? "interrupted" : "told to stop");
+    gk_launch_say(launch, GK_LOG_WARN, "RUN-STOPPING",
+                  "%s: stopping all daemons (once more: at once)",
+                  number == SIGINT ? "interrupted" : "told to stop");
     launch->code = number == SIGINT ? GK_EXIT_SIGINT : GK_EXIT_SIGTERM;
-    drain(launch, launch->code);
+    gk_launch_drain(launch, launch->code);
 }
 
-static void open_signals(struct launch *launch)
+static void open_signals(struct gk_launch *launch)
 {
-    static const int numbers[SIGNALS_COUNT] = {SIGINT, SIGTERM, SIGHUP};
+    static const int numbers[GK_LAUNCH_SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction action;
 
-    for (uint32_t i = 0; i < SIGNALS_COUNT; i++) {
+    for (uint32_t i = 0; i < GK_LAUNCH_SIGNALS; i++) {
         uv_signal_t *handle = &launch->signals[launch->signals_count];
 
         /* nohup, and a shell's background jobs, ask for deafness: keep to it. */
@@ -499,7 +442,7 @@ static void open_signals(struct launch *launch)
     }
 }
 
-static enum gk_err launch_init(struct launch *launch, const struct gk_launch_plan *plan,
+static enum gk_err launch_init(struct gk_launch *launch, const struct gk_launch_plan *plan,
                                struct gk_tally *tally)
 {
     memset(launch, 0, sizeof(*launch));
@@ -516,7 +459,7 @@ static enum gk_err launch_init(struct launch *launch, const struct gk_launch_pla
     }
     gk_run_environment((const char *const *)environ, &launch->environment);
     gk_progress_init(&launch->progress, launch->options->steps, gk_now_us());
-    launch->state = LAUNCH_SERVERS;
+    launch->state = GK_LAUNCH_SERVERS;
     launch->since_us = gk_now_us();
     (void)uv_timer_init(&launch->loop, &launch->tick); /* cannot fail */
     launch->tick.data = launch;
@@ -526,7 +469,7 @@ static enum gk_err launch_init(struct launch *launch, const struct gk_launch_pla
     return GK_OK;
 }
 
-static void launch_fini(struct launch *launch)
+static void launch_fini(struct gk_launch *launch)
 {
     uv_close((uv_handle_t *)&launch->tick, NULL);
     for (uint32_t i = 0; i < launch->signals_count; i++) {
@@ -544,17 +487,20 @@ static void launch_fini(struct launch *launch)
 
 int gk_launch_run(const struct gk_launch_plan *plan, struct gk_tally *tally)
 {
-    struct launch launch;
+    struct gk_launch launch;
 
     if (launch_init(&launch, plan, tally) != GK_OK) {
         gk_log(GK_LOG_ERROR, "RUN-START-FAILED", "out of memory");
         return GK_EXIT_INTERNAL;
     }
-    start_servers(&launch);
-    while (launch.state != LAUNCH_END) {
+    gk_launch_start_servers(&launch);
+    while (launch.state != GK_LAUNCH_END) {
         (void)uv_run(&launch.loop, UV_RUN_DEFAULT);
     }
     gk_console_clear(plan->console);
+    if (tally->restarts > 0) {
+        tally->seconds = (double)(launch.progress.change_us - launch.progress.start_us) / 1e6;
+    }
     launch_fini(&launch);
     return launch.code < 0 ? GK_EXIT_OK : launch.code;
 }

@@ -1,15 +1,23 @@
 /* The life of one run on this machine: servers, then workers, then the end, whatever it is.
  *
  *   SERVERS ---> WORKERS ---> SUMMARIES ---> LINGER ---> END
- *      |            |             |             |         ^
- *      +------------+-------------+-------------+-> DRAIN-+
+ *      |           |  |           |             |         ^
+ *      |           |  +-> LOST    |             |         |
+ *      |           |        |     |             |         |
+ *      +-----------+--------+-----+-------------+-> DRAIN-+
  *
  * SERVERS    servers run; wait until each has told its address (bound: --deadline)
  * WORKERS    workers run until all have ended with code 0 (their waits have bounds of their own)
  * SUMMARIES  the workers are gone; the servers owe their summaries (bound)
  * LINGER     everything is known; servers that still answer duplicates are told to stop (bound)
+ * LOST       --restart always: a worker found that a shard is lost; the others find it too (bound)
  * DRAIN      a child died or a signal came: everybody is told to stop, workers first (bound, then
- * SIGKILL)
+ *            SIGKILL)
+ *
+ * With --restart always a child that dies in SERVERS or WORKERS is started again after a while,
+ * unless another life would end the same way (restart.h).  A server comes back at its old address
+ * and without its state; whether the job can live with that is for the workers to say: before
+ * version 1 they begin it again, later they end with LOST_SHARD.
  *
  * Every bound that is missed names the child.  Nothing of ours is left running when this returns;
  * when the launcher itself is killed the children see the end of their link and stop by themselves.
@@ -28,6 +36,7 @@ enum {                                 /* microseconds */
        GK_LAUNCH_GRACE_US = 5 * 1000 * 1000, /* from SIGTERM to SIGKILL */
        GK_LAUNCH_SERVERS_US =
            2500 * 1000, /* DRAIN: servers wait so long for the workers to leave */
+       GK_LAUNCH_LOST_US = 5 * 1000 * 1000, /* LOST: more than the others take to connect again */
        GK_LAUNCH_SUMMARIES_US = 15 * 1000 * 1000, /* SUMMARIES: more than a server lingers */
        GK_LAUNCH_REAP_US = 5 * 1000 * 1000,       /* after SIGKILL: then the system is in trouble */
 };

@@ -140,6 +140,7 @@ static int run_job(const struct gk_run_config *run)
         gk_log(GK_LOG_ERROR, "RUN-START-FAILED", "out of memory");
         return GK_EXIT_INTERNAL;
     }
+    tally.steps = options->steps;
     find_program("gkps-server", server, sizeof(server));
     find_program("gkps-worker", worker, sizeof(worker));
     gk_console_init(&console, out);

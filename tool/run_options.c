@@ -24,8 +24,8 @@ static const struct gk_option options_table[] = {
      "Number of worker processes.", NULL, "Cluster"},
     {"job", GK_OPTION_STRING, AT(job), NULL, NULL, 0, 0, "NAME",
      "Name of the job (gkps-PID when unset).", NULL, "Cluster"},
-    {"restart", GK_OPTION_CHOICE, AT(restart), "never", "never", 0, 0, "POLICY",
-     "What to do when a daemon dies: never restart, end the run.", NULL, "Cluster"},
+    {"restart", GK_OPTION_CHOICE, AT(restart), "never", "never|always", 0, 0, "POLICY",
+     "What to do when a daemon dies: end the run, or start it again.", NULL, "Cluster"},
     {"deadline", GK_OPTION_UINT, AT(deadline), "120", NULL, 1, DEADLINE_MAX_S, "S",
      "Seconds to wait for a daemon at the start, and for a peer that went away.", NULL, "Cluster"},
     {"model", GK_OPTION_STRING, AT(model), "fnn3", NULL, 0, 0, "NAME",
@@ -67,7 +67,7 @@ static const struct gk_option options_table[] = {
      "Write the summary as JSON; - is standard output.", NULL, "Output"},
     {"log-format", GK_OPTION_CHOICE, AT(log_format), "text", "text|json", 0, 0, "FORMAT",
      "Log lines for people or for programs.", NULL, "Output"},
-    {"log-level", GK_OPTION_CHOICE, AT(log_level), "info", "debug|info|warn|error", 0, 0, "LEVEL",
+    {"log-level", GK_OPTION_CHOICE, AT(log_level), "warn", "debug|info|warn|error", 0, 0, "LEVEL",
      "Least level of the log lines.", NULL, "Output"},
     {"quiet", GK_OPTION_BOOL, AT(quiet), "false", NULL, 0, 0, NULL,
      "No progress, no table, only warnings and errors.", NULL, "Output"},
@@ -149,9 +149,6 @@ enum gk_err gk_run_config_load(struct gk_run_config *run, int argc, char **argv,
         (void)snprintf(run->job, sizeof(run->job), "gkps-%ld", (long)getpid());
         run->options.job = run->job;
     }
-    if (run->options.quiet && strcmp(gk_config_source(run->config, "log-level"), "default") == 0) {
-        run->options.log_level = GK_LOG_WARN;
-    }
     return GK_OK;
 }
 
@@ -161,27 +158,20 @@ void gk_run_config_fini(struct gk_run_config *run)
     memset(run, 0, sizeof(*run));
 }
 
-static const char *log_level_text(const struct gk_run_config *run)
-{
-    static const char *const names[] = {"debug", "info", "warn", "error"};
-
-    return names[run->options.log_level];
-}
-
 static void add_common(const struct gk_run_config *run, struct gk_args *args)
 {
     gk_args_add(args, "--job=%s", run->options.job);
     gk_args_add(args, "--deadline=%s", gk_config_text(run->config, "deadline"));
     gk_args_add(args, "--launcher-fd=3");
     gk_args_add(args, "--log-format=%s", gk_config_text(run->config, "log-format"));
-    gk_args_add(args, "--log-level=%s", log_level_text(run));
+    gk_args_add(args, "--log-level=%s", gk_config_text(run->config, "log-level"));
 }
 
 void gk_run_server_args(const struct gk_run_config *run, const char *path, uint32_t shard,
-                        struct gk_args *ret_args)
+                        const char *address, struct gk_args *ret_args)
 {
     gk_args_add(ret_args, "%s", path);
-    gk_args_add(ret_args, "--bind=tcp://127.0.0.1:*");
+    gk_args_add(ret_args, "--bind=%s", *address ? address : "tcp://127.0.0.1:*");
     gk_args_add(ret_args, "--shard=%u", shard);
     gk_args_add(ret_args, "--servers=%s", gk_config_text(run->config, "servers"));
     gk_args_add(ret_args, "--workers=%s", gk_config_text(run->config, "workers"));
@@ -293,8 +283,7 @@ static json_t *option_json(const struct gk_run_config *run, const struct gk_opti
     case GK_OPTION_CHOICE:
         break;
     }
-    text = strcmp(option->name, "log-level") == 0 ? log_level_text(run)
-                                                  : gk_config_text(run->config, option->name);
+    text = gk_config_text(run->config, option->name);
     return text ? json_string(text) : json_null();
 }
 

@@ -34,10 +34,13 @@ enum gk_err gk_run_config_load(struct gk_run_config *run, int argc, char **argv,
                                struct gk_words *words);
 void gk_run_config_fini(struct gk_run_config *run); /* accepts a zeroed one */
 
+enum gk_run_restart { GK_RUN_RESTART_NEVER, GK_RUN_RESTART_ALWAYS }; /* values of `restart` */
+
 /* Arguments of a daemon, argv[0] = program.  Training options travel by the text that the user
- * wrote, so that both sides read the same number.  `ret_args` starts zeroed. */
+ * wrote, so that both sides read the same number.  `ret_args` starts zeroed.  `address`: where a
+ * former life was bound; "": the system chooses. */
 void gk_run_server_args(const struct gk_run_config *run, const char *program, uint32_t shard,
-                        struct gk_args *ret_args);
+                        const char *address, struct gk_args *ret_args);
 /* `servers`: S addresses shorter than GK_RUN_ADDRESS_BYTES.  `takeover`: the child replaces one
  * that was reaped. */
 void gk_run_worker_args(const struct gk_run_config *run, const char *program,

@@ -45,13 +45,15 @@ void gk_tally_fini(struct gk_tally *tally)
     memset(tally, 0, sizeof(*tally));
 }
 
-static void take_worker_summary(struct gk_tally_worker *worker, const json_t *object)
+static void take_worker_summary(const struct gk_tally *tally, struct gk_tally_worker *worker,
+                                const json_t *object)
 {
     const json_t *time = json_object_get(object, "time");
 
     worker->summed = true;
     worker->steps = gk_json_u64(object, "steps", 0);
-    worker->step = worker->steps;
+    /* Whoever sums up has done the last step, but counts those of its last life. */
+    worker->step = worker->restarts && tally->steps > worker->steps ? tally->steps : worker->steps;
     worker->samples = gk_json_u64(object, "samples", 0);
     worker->seconds = gk_json_double(object, "seconds");
     worker->loss = gk_json_double(object, "loss");
@@ -97,7 +99,7 @@ static enum gk_tally_event worker_line(struct gk_tally *tally, struct gk_tally_w
         return GK_TALLY_EVAL;
     }
     if (strcmp(event, "summary") == 0) {
-        take_worker_summary(worker, object);
+        take_worker_summary(tally, worker, object);
         return GK_TALLY_SUMMARY;
     }
     return GK_TALLY_OTHER;
@@ -112,6 +114,9 @@ enum gk_tally_event gk_tally_line(struct gk_tally *tally, enum gk_role role, uin
     if (strcmp(event, "death") == 0) {
         return GK_TALLY_DEATH;
     }
+    if (strcmp(event, "note") == 0) {
+        return GK_TALLY_NOTE;
+    }
     if (role == GK_ROLE_WORKER) {
         GK_ASSERT(index < tally->workers_count);
         return worker_line(tally, &tally->workers[index], event, object);
@@ -125,6 +130,15 @@ enum gk_tally_event gk_tally_line(struct gk_tally *tally, enum gk_role role, uin
         return GK_TALLY_SUMMARY;
     }
     return GK_TALLY_OTHER;
+}
+
+void gk_tally_restart(struct gk_tally *tally, enum gk_role role, uint32_t index)
+{
+    tally->restarts++;
+    if (role == GK_ROLE_WORKER) {
+        GK_ASSERT(index < tally->workers_count);
+        tally->workers[index].restarts++;
+    }
 }
 
 uint64_t gk_tally_step(const struct gk_tally *tally)
@@ -159,7 +173,7 @@ static void add_workers(const struct gk_tally *tally, struct gk_tally_total *tot
         const struct gk_tally_worker *worker = &tally->workers[i];
 
         total->complete = total->complete && worker->summed;
-        total->steps = worker->steps > total->steps ? worker->steps : total->steps;
+        total->steps = worker->step > total->steps ? worker->step : total->steps;
         total->samples += worker->samples;
         if (worker->seconds > total->seconds) {
             total->seconds = worker->seconds;
@@ -211,6 +225,8 @@ void gk_tally_total(const struct gk_tally *tally, struct gk_tally_total *ret_tot
     ret_total->balanced = true;
     ret_total->steps_per_s = (double)NAN;
     ret_total->samples_per_s = (double)NAN;
+    ret_total->restarts = tally->restarts;
+    ret_total->seconds = tally->seconds;
     ret_total->loss = gk_tally_loss(tally);
     ret_total->accuracy = tally->workers[0].accuracy;
     ret_total->test_loss = tally->workers[0].test_loss;
@@ -250,6 +266,7 @@ json_t *gk_tally_json(const struct gk_tally_total *total, const char *job, const
         {"accuracy", gk_json_real(total->accuracy)},
         {"loss", gk_json_real(total->loss)},
         {"test_loss", gk_json_real(total->test_loss)},
+        {"restarts", gk_json_integer(total->restarts)},
         {"steps", gk_json_integer(total->steps)},
         {"samples", gk_json_integer(total->samples)},
         {"seconds", gk_json_real(total->seconds)},
@@ -343,6 +360,11 @@ void gk_tally_print(const struct gk_tally_total *total, const char *job, FILE *o
                   gk_unit_count(total->pushes).text, gk_unit_count(total->applied).text,
                   gk_unit_count(total->returned).text, gk_unit_count(total->skipped).text,
                   gk_unit_count(total->lost).text, total->balanced ? "" : " (DOES NOT BALANCE)");
+    if (total->restarts > 0) {
+        gk_table_cell(&table, "restarts");
+        gk_table_cell(&table, "%u (samples, times and bytes are of the last lives)",
+                      total->restarts);
+    }
     row(&table, "model hash", hash);
     (void)fprintf(out, "job %s: %s steps, %s samples in %s\n", job,
                   gk_unit_count(total->steps).text, gk_unit_count(total->samples).text,

@@ -22,6 +22,7 @@ enum gk_tally_event {                 /* what one line of a child was */
                       GK_TALLY_PROGRESS,
                       GK_TALLY_EVAL,
                       GK_TALLY_SUMMARY,
+                      GK_TALLY_NOTE, /* words for the user */
                       GK_TALLY_DEATH,
 };
 
@@ -29,7 +30,8 @@ enum { GK_TALLY_TIMES = 5 };
 extern const char
     *const gk_tally_times[GK_TALLY_TIMES]; /* "compute", "select", "push", "wait", "pull" */
 
-struct gk_tally_worker {
+struct gk_tally_worker { /* of its last life, but for step and loss */
+    uint32_t restarts;
     bool reported; /* progress came */
     bool summed;   /* the summary came; then what follows counts */
     uint64_t step; /* done */
@@ -57,6 +59,9 @@ struct gk_tally {
     bool evaluated;
     uint64_t eval_step;
     double accuracy, test_loss; /* of the last evaluation */
+    uint64_t steps;             /* of the job; 0: not told */
+    uint32_t restarts;          /* of all children */
+    double seconds;             /* of the whole run as the launcher saw it; 0: not told */
 };
 
 struct gk_tally_total {
@@ -65,6 +70,7 @@ struct gk_tally_total {
     bool one_version;
     bool balanced; /* pushes = applied + returned + skipped + lost on every shard */
     uint64_t model_hash, version;
+    uint32_t restarts;
     uint64_t steps, samples;
     double seconds, steps_per_s, samples_per_s;
     double loss, accuracy, test_loss;
@@ -80,6 +86,9 @@ void gk_tally_fini(struct gk_tally *tally); /* accepts a zeroed one */
 /* Take in one line of a child. */
 enum gk_tally_event gk_tally_line(struct gk_tally *tally, enum gk_role role, uint32_t index,
                                   const json_t *object);
+
+/* A child died, and another life of it begins: what the former one did not tell is not known. */
+void gk_tally_restart(struct gk_tally *tally, enum gk_role role, uint32_t index);
 
 /* Steps that every worker has done; 0 until all have told. */
 uint64_t gk_tally_step(const struct gk_tally *tally);

@@ -24,11 +24,20 @@ static char folder[] = "/tmp/gkps-launch-XXXXXX";
  */
 static const char server_script[] =
     "#!/bin/sh\n"
-    "for a; do case $a in --shard=*) shard=${a#*=};; esac; done\n"
+    "here=${0%/*}; again=\n"
+    "for a; do case $a in --shard=*) shard=${a#*=};; --bind=tcp://127.0.0.1:[0-9]*) again=1;; "
+    "esac; "
+    "done\n"
     "[ \"$FAKE\" = mute -o \"$FAKE\" = odd ] || echo "
     "'{\"event\":\"endpoint\",\"address\":\"tcp://127.0.0.1:'$((shard+7))'\"}' >&3\n"
     "[ \"$FAKE\" = odd ] && echo '{\"event\":\"endpoint\",\"address\":\"a,b\"}' >&3\n"
     "[ \"$FAKE\" = server-dies ] && [ $shard = 1 ] && kill -KILL $$\n"
+    /* Its death waits for the workers, their end for its next life. */
+    "if [ \"$FAKE\" = lost ]; then\n"
+    "  [ $shard = 1 ] && [ ! $again ] && read x <$here/begun && kill -KILL $$\n"
+    "  [ $shard = 1 ] && echo >$here/back0 && echo >$here/back1\n"
+    "  exec cat <&3 >/dev/null\n"
+    "fi\n"
     "echo "
     "'{\"event\":\"summary\",\"version\":5,\"model_hash\":\"00000000000000f'$shard'\",\"pushes\":"
     "10,"
@@ -37,9 +46,16 @@ static const char server_script[] =
 
 static const char worker_script[] =
     "#!/bin/sh\n"
-    "for a; do case $a in --rank=*) rank=${a#*=};; --servers=*) servers=${a#*=};; esac; done\n"
+    "here=${0%/*}; again=\n"
+    "for a; do case $a in --rank=*) rank=${a#*=};; --servers=*) servers=${a#*=};; --takeover) "
+    "again=1;; esac; done\n"
     "[ $servers = tcp://127.0.0.1:7,tcp://127.0.0.1:8 ] || exit 99\n"
-    "case $FAKE$rank in\n"
+    "case $FAKE$rank$again in\n"
+    "note*) echo '{\"event\":\"note\",\"words\":\"opened\\u0007it\"}' >&3;;\n"
+    "once1) kill -KILL $$;;\n"
+    "twice0|twice1) exit 3;;\n"
+    "lost0|lost1) [ $rank = 0 ] && echo >$here/begun; read x <$here/back$rank\n"
+    "  echo '{\"event\":\"death\",\"code\":69,\"words\":\"LOST_SHARD: gone\"}' >&3; exit 69;;\n"
     "refuse*) echo '{\"event\":\"death\",\"code\":78,\"words\":\"there is no model x\"}' >&3; exit "
     "78;;\n"
     "segv1) kill -SEGV $$;;\n"
@@ -88,9 +104,10 @@ static void setup(void)
 static void teardown(void)
 {
     char path[256];
-    static const char *const names[] = {"gkps-server", "gkps-worker", "s.json"};
+    static const char *const names[] = {"gkps-server", "gkps-worker", "s.json",
+                                        "begun",       "back0",       "back1"};
 
-    for (int i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         snprintf(path, sizeof(path), "%s/%s", folder, names[i]);
         unlink(path);
     }
@@ -224,6 +241,81 @@ Test(launch, a_death_ends_the_run)
         cr_assert_null(strchr(strchr(launched.text, '\n') + 1, '\n'), "more than one line: %s",
                        launched.text);
     }
+}
+
+static bool prints(struct launched *launched, const char *words)
+{
+    char line[512];
+    bool found = false;
+
+    while (fgets(line, sizeof(line), launched->out)) {
+        found = found || strstr(line, words);
+    }
+    return found;
+}
+
+Test(launch, a_dead_worker_is_started_again)
+{
+    static const struct {
+        const char *fake, *words, *table;
+    } cases[] = {
+        {"once", "worker 1 was killed by SIGKILL", "  restarts          1 ("},
+        {"twice", "worker 0 ended with code 3; starts again in 100 ms, with an empty residual",
+         "  restarts          2 ("},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct launched launched;
+
+        launch(&launched, cases[i].fake, "--restart=always");
+        cr_assert(prints(&launched, cases[i].table), "%s", cases[i].fake);
+        cr_assert_eq(end(&launched), GK_EXIT_OK, "%s: %s", cases[i].fake, launched.text);
+        cr_assert(says(&launched, cases[i].words), "%s: %s", cases[i].fake, launched.text);
+    }
+}
+
+Test(launch, no_new_life_where_it_would_not_help)
+{
+    struct launched launched;
+
+    launch(&launched, "refuse", "--restart=always");
+    cr_assert_eq(end(&launched), GK_EXIT_CONFIG, "%s", launched.text);
+    cr_assert(says(&launched, "ended with code 78: there is no model x; the run ends"), "%s",
+              launched.text);
+    cr_assert(!says(&launched, "RUN-RESTART"));
+}
+
+Test(launch, a_dead_server_ends_the_run_when_all_workers_have_said_so)
+{
+    static const char *const fifos[] = {"begun", "back0", "back1"};
+    struct launched launched;
+    char path[256];
+
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof(path), "%s/%s", folder, fifos[i]);
+        cr_assert_eq(mkfifo(path, 0600), 0);
+    }
+    launch(&launched, "lost", "--restart=always");
+    cr_assert_eq(end(&launched), GK_EXIT_PEER, "%s", launched.text);
+    cr_assert(says(&launched, "server 1 was killed by SIGKILL") &&
+                  says(&launched, "starts again in 100 ms at the same address, without its shard"),
+              "%s", launched.text);
+    cr_assert(says(&launched, "worker 0 ended with code 69: LOST_SHARD: gone\n") &&
+                  says(&launched, "worker 1 ended with code 69: LOST_SHARD: gone\n"),
+              "%s", launched.text);
+    cr_assert(says(&launched, "LOST_SHARD: server 1 died"), "%s", launched.text);
+}
+
+Test(launch, notes_are_lines_of_their_own)
+{
+    struct launched launched;
+
+    launch(&launched, "note", NULL);
+    cr_assert(prints(&launched, "worker 1: opened?it\n"));
+    cr_assert_eq(end(&launched), GK_EXIT_OK, "%s", launched.text);
+    launch(&launched, "note", "--quiet");
+    cr_assert(!prints(&launched, "opened"));
+    cr_assert_eq(end(&launched), GK_EXIT_OK);
 }
 
 Test(launch, a_server_that_does_not_bind_is_named)

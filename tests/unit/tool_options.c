@@ -56,7 +56,7 @@ Test(options, defaults_reach_the_server)
     cr_assert_eq(LOAD("--job=j"), GK_OK, "%s", words.text);
     cr_assert_eq(run.options.servers, 2);
     cr_assert_eq(run.options.workers, 4);
-    gk_run_server_args(&run, "/bin/x", 1, &args);
+    gk_run_server_args(&run, "/bin/x", 1, "", &args);
     cr_assert(!args.failed);
     cr_assert_str_eq(args.v[0], "/bin/x");
     cr_assert_null(args.v[args.count]);
@@ -64,8 +64,11 @@ Test(options, defaults_reach_the_server)
               has(&args, "--servers=2"));
     cr_assert(has(&args, "--workers=4") && has(&args, "--job=j") && has(&args, "--deadline=120"));
     cr_assert(has(&args, "--launcher-fd=3") && has(&args, "--log-format=text") &&
-              has(&args, "--log-level=info"));
+              has(&args, "--log-level=warn"));
     cr_assert_eq(args.count, 10);
+    gk_args_fini(&args);
+    gk_run_server_args(&run, "/bin/x", 1, "tcp://127.0.0.1:7", &args); /* a later life */
+    cr_assert(has(&args, "--bind=tcp://127.0.0.1:7"));
     gk_args_fini(&args);
     gk_run_config_fini(&run);
 }
@@ -138,7 +141,7 @@ Test(options, wrong_values_are_refused)
     static const char *const wrong[] = {
         "--density=0",      "--density=1.5", "--servers=0",  "--servers=257",
         "--workers=1025",   "--workers=0",   "--steps=0",    "--nonfinite=zero",
-        "--restart=always", "--job=",        "--job=a b",    "--summary=",
+        "--restart=maybe",  "--job=",        "--job=a b",    "--summary=",
         "--optimizer=adam", "--bogus=1",     "--deadline=0", "extra"};
 
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
@@ -150,18 +153,20 @@ Test(options, wrong_values_are_refused)
                  GK_E_CONFIG);
 }
 
-Test(options, quiet_lowers_the_log_unless_told)
+Test(options, log_level_and_restart)
 {
     struct gk_args args = {0};
 
     cr_assert_eq(LOAD("--quiet"), GK_OK);
     cr_assert_eq(run.options.log_level, GK_LOG_WARN);
-    gk_run_server_args(&run, "x", 0, &args);
-    cr_assert(has(&args, "--log-level=warn"));
-    gk_args_fini(&args);
+    cr_assert_eq(run.options.restart, GK_RUN_RESTART_NEVER);
     gk_run_config_fini(&run);
-    cr_assert_eq(LOAD("--quiet", "--log-level=debug"), GK_OK);
+    cr_assert_eq(LOAD("--restart=always", "--log-level=debug"), GK_OK);
     cr_assert_eq(run.options.log_level, GK_LOG_DEBUG);
+    cr_assert_eq(run.options.restart, GK_RUN_RESTART_ALWAYS);
+    gk_run_server_args(&run, "x", 0, "", &args);
+    cr_assert(has(&args, "--log-level=debug"));
+    gk_args_fini(&args);
     gk_run_config_fini(&run);
 }
 

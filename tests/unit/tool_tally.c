@@ -52,6 +52,17 @@ static void tell_good_run(void)
     gk_tally_total(&tally, &total);
 }
 
+static char *print(void)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+
+    gk_tally_print(&total, "job-1", out);
+    fclose(out);
+    return text;
+}
+
 Test(tally, totals)
 {
     tell_good_run();
@@ -94,6 +105,44 @@ Test(tally, faults_are_seen)
     tell(GK_ROLE_SERVER, 0, "{\"event\":\"summary\",\"version\":1}");
     gk_tally_total(&tally, &total);
     cr_assert(!total.complete && !total.hashed);
+    gk_tally_fini(&tally);
+}
+
+Test(tally, later_lives)
+{
+    json_t *config = json_object();
+    json_t *json;
+    char *text = NULL;
+
+    cr_assert_eq(gk_tally_init(&tally, 1, 2), GK_OK);
+    tally.steps = 100;
+    tell(GK_ROLE_WORKER, 0, "{\"event\":\"progress\",\"step\":90,\"loss\":1.0}");
+    tell(GK_ROLE_WORKER, 1, "{\"event\":\"progress\",\"step\":91,\"loss\":1.0}");
+    gk_tally_restart(&tally, GK_ROLE_WORKER, 1);
+    gk_tally_restart(&tally, GK_ROLE_WORKER, 0);
+    gk_tally_restart(&tally, GK_ROLE_SERVER, 0);
+    tell(GK_ROLE_WORKER, 1, "{\"event\":\"summary\",\"steps\":8,\"seconds\":0.5}");
+    cr_assert_eq(gk_tally_step(&tally), 90);
+    tell(GK_ROLE_WORKER, 0, "{\"event\":\"summary\",\"steps\":9,\"seconds\":0.25}");
+    cr_assert_eq(gk_tally_step(&tally), 100);
+    tell(GK_ROLE_SERVER, 0,
+         "{\"event\":\"summary\",\"version\":100,\"pushes\":200,"
+         "\"applied\":198,\"lost\":2}");
+    tally.seconds = 4.0; /* no life of a worker was so long */
+    gk_tally_total(&tally, &total);
+    cr_assert_eq(total.steps, 100);
+    cr_assert_eq(total.restarts, 3);
+    cr_assert_float_eq(total.seconds, 4.0, 0.0);
+    cr_assert_float_eq(total.steps_per_s, 25.0, 1e-9);
+    cr_assert(total.balanced && total.complete);
+    json = gk_tally_json(&total, "j", config);
+    cr_assert_eq(json_integer_value(json_object_get(json, "restarts")), 3);
+    json_decref(json);
+    json_decref(config);
+    text = print();
+    cr_assert_not_null(strstr(text, "  restarts          3 (samples, times and bytes are"), "%s",
+                       text);
+    free(text);
     gk_tally_fini(&tally);
 }
 
@@ -143,6 +192,7 @@ Test(tally, odd_lines_do_no_harm)
         cr_assert(!total.hashed);
     }
     cr_assert_eq(tell(GK_ROLE_WORKER, 0, "{\"event\":\"death\"}"), GK_TALLY_DEATH);
+    cr_assert_eq(tell(GK_ROLE_WORKER, 0, "{\"event\":\"note\"}"), GK_TALLY_NOTE);
     cr_assert_eq(tell(GK_ROLE_SERVER, 0, "{\"event\":\"endpoint\"}"), GK_TALLY_ENDPOINT);
     cr_assert_eq(tell(GK_ROLE_WORKER, 0, "{\"event\":\"endpoint\"}"), GK_TALLY_OTHER);
     gk_tally_fini(&tally);
@@ -178,17 +228,6 @@ Test(tally, summary_is_valid_json)
     json_decref(object);
     json_decref(config);
     gk_tally_fini(&tally);
-}
-
-static char *print(void)
-{
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-
-    gk_tally_print(&total, "job-1", out);
-    fclose(out);
-    return text;
 }
 
 Test(tally, table_for_people)

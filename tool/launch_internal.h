@@ -1,0 +1,62 @@
+/* What launch.c (states, bounds, signals) and launch_children.c (their lives) share. */
+#ifndef GK_TOOL_LAUNCH_INTERNAL_H
+#define GK_TOOL_LAUNCH_INTERNAL_H
+
+#include "common/log.h"
+#include "tool/args.h"
+#include "tool/fleet.h"
+#include "tool/launch.h"
+
+#include <uv.h>
+
+enum gk_launch_state {
+    GK_LAUNCH_SERVERS,
+    GK_LAUNCH_WORKERS,
+    GK_LAUNCH_SUMMARIES,
+    GK_LAUNCH_LINGER,
+    GK_LAUNCH_LOST,
+    GK_LAUNCH_DRAIN,
+    GK_LAUNCH_END
+};
+
+enum { GK_LAUNCH_SIGNALS = 3 };
+
+struct gk_launch {
+    const struct gk_launch_plan *plan;
+    const struct gk_run_options *options;
+    struct gk_tally *tally;
+    struct gk_progress progress;
+    uv_loop_t loop;
+    uv_timer_t tick;
+    uv_signal_t signals[GK_LAUNCH_SIGNALS];
+    uint32_t signals_count;
+    struct gk_fleet fleet;
+    struct gk_args environment;
+    enum gk_launch_state state;
+    uint64_t since_us;              /* of the state */
+    uint64_t killed_us;             /* SIGKILL was sent; 0: not yet */
+    const struct gk_child *emptied; /* the last server that came back without its state */
+    bool servers_stopped;           /* SIGTERM was sent to them */
+    bool interrupted;               /* a signal came */
+    int code;                       /* of the run; -1: not decided */
+};
+
+/* launch.c */
+
+/* Every line goes through these, so that none is written into a bar. */
+void gk_launch_say(struct gk_launch *launch, enum gk_log_level level, const char *id,
+                   const char *format, ...) __attribute__((format(printf, 4, 5)));
+void gk_launch_note(struct gk_launch *launch, const struct gk_child *child, const char *text);
+void gk_launch_draw(struct gk_launch *launch, uint64_t now_us);
+
+void gk_launch_set(struct gk_launch *launch, enum gk_launch_state state);
+void gk_launch_drain(struct gk_launch *launch, int code);
+void gk_launch_summed(struct gk_launch *launch);                             /* a summary came */
+void gk_launch_child_done(struct gk_launch *launch, struct gk_child *child); /* it has ended */
+
+/* launch_children.c: a start that fails drains the run. */
+void gk_launch_start_servers(struct gk_launch *launch);
+void gk_launch_start_workers(struct gk_launch *launch);
+void gk_launch_restart_due(struct gk_launch *launch, uint64_t now_us);
+
+#endif
