@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* O_TMPFILE */
 #include "tool/output.h"
 
 #include <errno.h>
@@ -9,17 +10,31 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PATH_BYTES = 4096 };
+enum { PATH_BYTES = 4096, LINK_BYTES = 32 };
 
 struct target {
     char path[PATH_BYTES]; /* links followed: the rename must replace the file, not the link */
     char temporary[PATH_BYTES + 32]; /* "" when the target is written as it is */
+    char folder[PATH_BYTES];
 };
 
 static enum gk_err failed(const char *what, const char *path, struct gk_words *words)
 {
     gk_words_set(words, "cannot %s %s: %s", what, path, strerror(errno));
     return GK_E_IO;
+}
+
+static void find_folder(struct target *target)
+{
+    char *slash;
+
+    memcpy(target->folder, target->path, sizeof(target->folder));
+    slash = strrchr(target->folder, '/');
+    if (!slash) {
+        (void)snprintf(target->folder, sizeof(target->folder), ".");
+    } else {
+        slash[slash == target->folder] = '\0'; /* the root is its own folder */
+    }
 }
 
 static enum gk_err resolve(const char *path, struct target *ret, struct gk_words *words)
@@ -47,7 +62,15 @@ static enum gk_err resolve(const char *path, struct target *ret, struct gk_words
         }
     }
     (void)snprintf(ret->temporary, sizeof(ret->temporary), "%s.%ld.tmp", ret->path, (long)getpid());
+    find_folder(ret);
     return GK_OK;
+}
+
+/* A file without a name: nothing is left of it when this process is killed.  -1: not on this file
+ * system. */
+static int open_unnamed(const struct target *target)
+{
+    return open(target->folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
 }
 
 static int open_new(const char *path)
@@ -90,12 +113,15 @@ enum gk_err gk_output_probe(const char *path, struct gk_words *words)
     if (err || !target.temporary[0]) {
         return err;
     }
-    fd = open_new(target.temporary);
+    fd = open_unnamed(&target);
     if (fd < 0) {
-        return failed("write", path, words);
+        fd = open_new(target.temporary);
+        if (fd < 0) {
+            return failed("write", path, words);
+        }
+        (void)unlink(target.temporary);
     }
     (void)close(fd);
-    (void)unlink(target.temporary);
     return GK_OK;
 }
 
@@ -115,7 +141,33 @@ static enum gk_err write_as_is(const char *path, const char *text, struct gk_wor
     return written ? GK_OK : GK_E_IO;
 }
 
-static enum gk_err write_new(const struct target *target, const char *text, struct gk_words *words)
+/* In one step where there was no file, else under the temporary name and by a rename. */
+static bool give_name(int fd, const struct target *target)
+{
+    char link[LINK_BYTES];
+
+    (void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    if (linkat(AT_FDCWD, link, AT_FDCWD, target->path, AT_SYMLINK_FOLLOW) == 0) {
+        return true;
+    }
+    (void)unlink(target->temporary);
+    return linkat(AT_FDCWD, link, AT_FDCWD, target->temporary, AT_SYMLINK_FOLLOW) == 0 &&
+           rename(target->temporary, target->path) == 0;
+}
+
+static bool write_unnamed(const struct target *target, const char *text)
+{
+    int fd = open_unnamed(target);
+    bool written = fd >= 0 && write_all(fd, text) && fsync(fd) == 0 && give_name(fd, target);
+
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return written;
+}
+
+static enum gk_err write_named(const struct target *target, const char *text,
+                               struct gk_words *words)
 {
     enum gk_err err = GK_OK;
     int fd = open_new(target->temporary);
@@ -153,6 +205,8 @@ enum gk_err gk_output_write(const char *path, const char *text, struct gk_words 
     if (err) {
         return err;
     }
-    return target.temporary[0] ? write_new(&target, text, words)
-                               : write_as_is(target.path, text, words);
+    if (!target.temporary[0]) {
+        return write_as_is(target.path, text, words);
+    }
+    return write_unnamed(&target, text) ? GK_OK : write_named(&target, text, words);
 }

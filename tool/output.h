@@ -10,9 +10,10 @@
  * output and always can.  GK_E_IO with words. */
 enum gk_err gk_output_probe(const char *path, struct gk_words *words);
 
-/* Write the text: beside the target under a temporary name, synced, then renamed; a target that is
- * no regular file (a pipe, a terminal) is written as it is.  GK_E_IO with words; then the old file
- * is untouched. */
+/* Write the text: into a file without a name (where the file system has those, so that nothing is
+ * left when this process is killed), synced, then put in its place; a target that is no regular
+ * file (a pipe, a terminal) is written as it is.  GK_E_IO with words; then the old file is
+ * untouched. */
 enum gk_err gk_output_write(const char *path, const char *text, struct gk_words *words);
 
 #endif
