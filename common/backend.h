@@ -1,13 +1,15 @@
-/* The two backend tables: batch-level functions over whole vectors, so that every operator, model and optimizer is
- * written once and runs on every backend.
+/* The two backend tables: batch-level functions over whole vectors, so that every operator, model
+ * and optimizer is written once and runs on every backend.
  *
- * Contract of every slot that takes a queue: it may return before the work is done; the ticket says when it is
- * (0: already done).  Arguments and everything they point to stay alive and untouched until then; results land in the
- * structs the arguments name.  Work of one queue runs in order.  An error sticks to the queue: later slots do nothing
- * and wait() returns it.  A queue is used by one thread at a time.
+ * Contract of every slot that takes a queue: it may return before the work is done; the ticket says
+ * when it is (0: already done).  Arguments and everything they point to stay alive and untouched
+ * until then; results land in the structs the arguments name.  Work of one queue runs in order.  An
+ * error sticks to the queue: later slots do nothing and wait() returns it.  A queue is used by one
+ * thread at a time.
  *
- * What must agree bit for bit between all implementations: u, selected sets with ties, take, give, sums, optimizers,
- * hashes, and stats (whose order of summation is specified).  See ARCHITECTURE.md, "Determinism". */
+ * What must agree bit for bit between all implementations: u, selected sets with ties, take,
+ * give, sums, optimizers, hashes, and stats (whose order of summation is specified).  See
+ * ARCHITECTURE.md, "Determinism". */
 #ifndef GK_COMMON_BACKEND_H
 #define GK_COMMON_BACKEND_H
 
@@ -24,20 +26,24 @@ struct gk_ticket {
     uint64_t v; /* 0: done */
 };
 
-enum gk_memory { /* kinds of memory */
+/* Kinds of memory. */
+enum gk_memory {
     GK_MEMORY_DEVICE, /* where the arithmetic runs */
     GK_MEMORY_PINNED, /* host memory that results and copies may land in */
 };
 
-/* Keys order floats by magnitude: key(x) = bits(x) & 0x7fffffff, compared unsigned.  Inf and NaN are the largest. */
+/* Keys order floats by magnitude: key(x) = bits(x) & 0x7fffffff, compared unsigned.  Inf and NaN
+ * are the largest. */
 #define GK_KEY_MASK UINT32_C(0x7fffffff)
 #define GK_KEY_NONFINITE UINT32_C(0x7f800000)
 
-struct gk_range { /* [lo, hi), elements */
+/* [lo, hi), elements. */
+struct gk_range {
     uint64_t lo, hi;
 };
 
-enum gk_value_encoding { /* wire numbers, frozen */
+/* Wire numbers, frozen. */
+enum gk_value_encoding {
     GK_VALUE_F32 = 1,
     GK_VALUE_F16 = 2,
     GK_VALUE_BF16 = 3,
@@ -57,26 +63,32 @@ struct gk_select_state {
 
 /* Sizes that the test build makes small, so that small vectors exercise the whole algorithm. */
 struct gk_select_tune {
-    uint32_t tile;          /* elements; a multiple of 32 */
-    uint32_t small_segment; /* segments up to this length, or with 4 k >= n, make every entry a candidate */
-    uint32_t partitions;    /* contiguous parts with a candidate buffer each; the result does not depend on it */
-    uint64_t cap;           /* candidates per partition; 0: 2k + n/100 + 2 tiles */
+    uint32_t tile; /* elements; a multiple of 32 */
+    /* Segments up to this length, or with 4 k >= n, make every entry a candidate. */
+    uint32_t small_segment;
+    /* Contiguous parts with a candidate buffer each; the result does not depend on it. */
+    uint32_t partitions;
+    uint64_t cap; /* candidates per partition; 0: 2k + n/100 + 2 tiles */
 };
 
 struct gk_select_report {
-    uint64_t n;              /* selected in all */
-    uint64_t bad;            /* non-finite entries of u */
-    uint64_t bad_first;      /* index of the first of them */
-    uint64_t appended;       /* candidates appended in the first pass, for tests and benchmarks */
-    uint32_t passes;         /* passes over memory: 1, or more after a guess that was too high */
+    uint64_t n;         /* selected in all */
+    uint64_t bad;       /* non-finite entries of u */
+    uint64_t bad_first; /* index of the first of them */
+    uint64_t appended;  /* candidates appended in the first pass, for tests and benchmarks */
+    uint32_t passes;    /* passes over memory: 1, or more after a guess that was too high */
     uint32_t prunes;
 };
 
-/* u = g + e into dst, then the k[s] largest magnitudes of segment s, ties to the lower index, zeros never selected, in
- * index order, all segments one after the other.  dst may be g, never e.  e may be NULL (all zeros).
- * state NULL: `topk`, a full selection over all keys.  Otherwise one entry a segment, read and updated.
- * Non-finite u: ABORT and SKIP select nothing (n = 0, bad > 0), and leave state and e untouched, dst undefined;
- * ZERO sets dst to e there (0 if e is NULL) and goes on. */
+/* u = g + e into dst, then the k[s] largest magnitudes of segment s, ties to the lower index, zeros
+ * never selected, in index order, all segments one after the other.  dst may be g, never e.  e may
+ * be NULL (all zeros).
+ *
+ * state NULL: `topk`, a full selection over all keys.  Otherwise one entry a segment, read and
+ * updated.
+ *
+ * Non-finite u: ABORT and SKIP select nothing (n = 0, bad > 0), and leave state and e untouched,
+ * dst undefined; ZERO sets dst to e there (0 if e is NULL) and goes on. */
 struct gk_select_args {
     float *dst;
     const float *g;
@@ -93,8 +105,8 @@ struct gk_select_args {
     struct gk_select_report *report;   /* out */
 };
 
-/* All entries of u with |u| >= t[s] in segment s, in index order.  n counts them all, even those above `room`.
- * NaN compares as the largest.  t <= 0 takes the non-zeros. */
+/* All entries of u with |u| >= t[s] in segment s, in index order.  n counts them all, even those
+ * above `room`.  NaN compares as the largest.  t <= 0 takes the non-zeros. */
 struct gk_select_ge_args {
     const float *u;
     const struct gk_range *segments;
@@ -106,8 +118,9 @@ struct gk_select_ge_args {
     uint64_t *n; /* out, one per segment */
 };
 
-/* u over g (dst may be g): u = g + e without selection.  With m: m_out = beta m + g (fmaf), u = m_out + e, out of place
- * (momentum correction, DGC).  clip > 0 scales g by clip / norm first when norm > clip. */
+/* u over g (dst may be g): u = g + e without selection.  g is multiplied by
+ * `scale` first (local clipping: bound / norm).  With m: m_out = beta m + scale g (fmaf) and
+ * u = m_out + e, out of place (momentum correction, DGC). */
 struct gk_accumulate_args {
     float *dst;
     const float *g;
@@ -127,13 +140,14 @@ struct gk_stats {
     double sum_squares; /* of u */
     double sum_abs;
     uint32_t key_max;
-    uint64_t bad;       /* non-finite; they enter neither sums nor key_max */
+    uint64_t bad; /* non-finite; they enter neither sums nor key_max */
     uint64_t nonzeros;
     uint64_t above[GK_STATS_THRESHOLDS_MAX]; /* |u| > t[i], strictly */
 };
 
-/* Moments per segment in double, in a specified order: tiles of 2048 from the segment's start, lane = i mod 32 within
- * a tile, lanes joined by a fixed tree (lane l += lane l + 16, then 8, 4, 2, 1), tiles in order. */
+/* Moments per segment in double, in a specified order: tiles of 2048 from the segment's start,
+ * lane = i mod 32 within a tile, lanes joined by a fixed tree (lane l += lane l + 16, then 8, 4,
+ * 2, 1), tiles in order. */
 struct gk_stats_args {
     const float *u;
     const struct gk_range *segments;
@@ -154,7 +168,8 @@ struct gk_sample_args {
     uint64_t *count; /* out */
 };
 
-/* Gather, encode, keep what was not sent: val = encode(u[idx]); u[idx] -= decode(val) (exact); m[idx] = 0 if m. */
+/* Gather, encode, keep what was not sent: val = encode(u[idx]); u[idx] -= decode(val) (exact);
+ * m[idx] = 0 if m. */
 struct gk_take_args {
     float *u;
     float *m; /* may be NULL */
@@ -173,8 +188,10 @@ struct gk_give_args {
     uint64_t n;
 };
 
-struct gk_list { /* one chunk of a push, as it arrived */
-    const uint32_t *idx; /* strictly rising, relative to base; NULL: dense run of n values from base */
+/* One chunk of a push, as it arrived. */
+struct gk_list {
+    /* Strictly rising, relative to base; NULL: dense run of n values from base. */
+    const uint32_t *idx;
     const float *val;
     uint64_t n;
     uint64_t base; /* relative to the start of the summed range */
@@ -186,9 +203,9 @@ struct gk_sum_report {
     bool finite; /* false: the sum overflowed or a value was not finite */
 };
 
-/* Sum of the lists, each coordinate in the order of the lists, accumulators starting at +0: the union of the indices
- * and its sums, in index order, zeros included.  Dense (val of `len`, +0 where nothing came) when any list is dense or
- * the union holds at least half of the range. */
+/* Sum of the lists, each coordinate in the order of the lists, accumulators starting at +0: the
+ * union of the indices and its sums, in index order, zeros included.  Dense (val of `len`, +0
+ * where nothing came) when any list is dense or the union holds at least half of the range. */
 struct gk_sum_args {
     const struct gk_list *lists; /* ordered by rank, chunks of a rank in order */
     uint32_t lists_count;
@@ -198,7 +215,8 @@ struct gk_sum_args {
     struct gk_sum_report *report;
 };
 
-enum gk_optimizer { /* wire numbers, frozen */
+/* Wire numbers, frozen. */
+enum gk_optimizer {
     GK_OPTIMIZER_NONE = 1,
     GK_OPTIMIZER_SGD = 2,
     GK_OPTIMIZER_MOMENTUM = 3,
@@ -206,7 +224,8 @@ enum gk_optimizer { /* wire numbers, frozen */
     GK_OPTIMIZER_ADAMW = 5,
 };
 
-struct gk_hyper { /* all travel and are logged as float bits; nobody recomputes them */
+/* All travel and are logged as float bits; nobody recomputes them. */
+struct gk_hyper {
     float lr;
     float momentum; /* or beta1 */
     float beta2;
@@ -215,7 +234,8 @@ struct gk_hyper { /* all travel and are logged as float bits; nobody recomputes 
     float weight_decay;
 };
 
-struct gk_update { /* one version's committed sums */
+/* One version's committed sums. */
+struct gk_update {
     const uint32_t *idx; /* relative to the range; NULL: dense */
     const float *val;    /* sums before division */
     uint64_t n;
@@ -224,12 +244,14 @@ struct gk_update { /* one version's committed sums */
 };
 
 /* Apply updates in order to p (and the moments m, v) of a range of `len` elements, tile by tile.
- * Per element, in fp32 with explicit fmaf:  g = sum / (float)samples;  g = fmaf(wd, p, g) where decay covers it;
+ * Per element, in fp32 with explicit fmaf:  g = sum / (float)samples;  g = fmaf(wd, p, g) where
+ * decay covers it;
  *   SGD:      p = fmaf(-lr, g, p)
  *   MOMENTUM: m = fmaf(mu, m, g), +0 if |m| < 2^-100;  p = fmaf(-lr, m, p)
  *   NESTEROV: m as above;  p = fmaf(-lr, fmaf(mu, m, g), p)
  *   NONE:     p untouched.
- * An index that was not pushed has sum +0: it still decays and coasts.  ADAMW returns GK_E_UNSUPPORTED for now. */
+ * An index that was not pushed has sum +0: it still decays and coasts.  ADAMW returns
+ * GK_E_UNSUPPORTED for now. */
 struct gk_apply_args {
     enum gk_optimizer optimizer;
     float *p, *m, *v; /* m, v NULL where the optimizer has no such plane */
@@ -250,8 +272,8 @@ struct gk_hash_args {
 };
 
 struct gk_caps {
-    const char *name;   /* "cpu reference", "cpu avx2", "cuda:0 ..." */
-    uint32_t tile;      /* default tile of select */
+    const char *name; /* "cpu reference", "cpu avx2", "cuda:0 ..." */
+    uint32_t tile;    /* default tile of select */
     uint32_t planes_of_scratch;
 };
 
@@ -260,11 +282,14 @@ struct gk_vector_ops {
     enum gk_err (*open)(struct gk_queue **ret_queue, struct gk_words *words);
     void (*close)(struct gk_queue *queue); /* accepts NULL */
     const struct gk_caps *(*caps)(const struct gk_queue *queue);
-    void *(*alloc)(struct gk_queue *queue, enum gk_memory kind, size_t bytes); /* zeroed, 64-byte aligned; NULL: none */
-    void (*free)(struct gk_queue *queue, enum gk_memory kind, void *memory);   /* accepts NULL */
-    struct gk_ticket (*copy)(struct gk_queue *queue, void *target, const void *source, size_t bytes);
-    enum gk_err (*wait)(struct gk_queue *queue, struct gk_ticket ticket); /* blocks; the queue's sticky error, cleared */
-    bool (*poll)(struct gk_queue *queue, struct gk_ticket ticket);        /* true: done */
+    /* Zeroed, 64-byte aligned; NULL: none. */
+    void *(*alloc)(struct gk_queue *queue, enum gk_memory kind, size_t bytes);
+    void (*free)(struct gk_queue *queue, enum gk_memory kind, void *memory); /* accepts NULL */
+    struct gk_ticket (*copy)(struct gk_queue *queue, void *target, const void *source,
+                             size_t bytes);
+    /* Blocks; the queue's sticky error, cleared. */
+    enum gk_err (*wait)(struct gk_queue *queue, struct gk_ticket ticket);
+    bool (*poll)(struct gk_queue *queue, struct gk_ticket ticket); /* true: done */
     /* Selection. */
     struct gk_ticket (*accumulate)(struct gk_queue *queue, const struct gk_accumulate_args *args);
     struct gk_ticket (*select)(struct gk_queue *queue, const struct gk_select_args *args);
@@ -285,11 +310,14 @@ const struct gk_vector_ops *gk_vector_reference(void);
 /* AVX2 paths; NULL when this processor has none. */
 const struct gk_vector_ops *gk_vector_avx2(void);
 
-/* The best CPU table for this machine; GKPS_CPU=reference|avx2 overrides (words say when that cannot be). */
+/* The best CPU table for this machine; GKPS_CPU=reference|avx2 overrides (words say when that
+ * cannot be). */
 enum gk_err gk_vector_cpu(const struct gk_vector_ops **ret_ops, struct gk_words *words);
 
-/* The layer table: matrices are row-major, float.  Slots are added with the layers that need them. */
-struct gk_gemm_args { /* c = a b + beta c;  a is m x k, b is k x n, c is m x n, transposed as told */
+/* The layer table: matrices are row-major, float.  Slots are added with the layers that need
+ * them. */
+/* c = a b + beta c;  a is m x k, b is k x n, c is m x n, transposed as told. */
+struct gk_gemm_args {
     bool transpose_a, transpose_b;
     uint64_t m, n, k;
     const float *a, *b;
@@ -303,14 +331,17 @@ struct gk_layer_ops {
     const char *(*fingerprint)(void); /* BLAS and core: gemm is identical only where this is */
     void (*gemm)(const struct gk_gemm_args *args);
     /* x[r][c] = activation(x[r][c] + bias[c]) */
-    void (*bias_forward)(float *x, const float *bias, uint64_t rows, uint64_t columns, enum gk_activation activation);
+    void (*bias_forward)(float *x, const float *bias, uint64_t rows, uint64_t columns,
+                         enum gk_activation activation);
     /* dx[r][c] = 0 where y[r][c] <= 0 (RELU), in place */
-    void (*activation_backward)(float *dx, const float *y, uint64_t count, enum gk_activation activation);
+    void (*activation_backward)(float *dx, const float *y, uint64_t count,
+                                enum gk_activation activation);
     /* sums[c] = sum over r of x[r][c], rows in order */
     void (*column_sums)(const float *x, uint64_t rows, uint64_t columns, float *sums);
-    /* logits become gradients of the summed cross-entropy (not divided by rows); loss and hits are added up */
-    void (*softmax_cross_entropy)(float *logits, const uint32_t *labels, uint64_t rows, uint64_t classes,
-                                  double *loss, uint64_t *hits);
+    /* Logits become gradients of the summed cross-entropy (not divided by rows); loss and hits
+     * are added up. */
+    void (*softmax_cross_entropy)(float *logits, const uint32_t *labels, uint64_t rows,
+                                  uint64_t classes, double *loss, uint64_t *hits);
 };
 
 #endif

@@ -1,5 +1,5 @@
-/* The CUDA side of the backend tables.  Exactly one of the implementation and the stub is linked; nothing else in the
- * project asks whether CUDA was there at build time. */
+/* The CUDA side of the backend tables.  Exactly one of the implementation and the stub is
+ * linked; nothing else in the project asks whether CUDA was there at build time. */
 #ifndef GK_CUDA_BACKEND_H
 #define GK_CUDA_BACKEND_H
 

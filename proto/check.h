@@ -12,13 +12,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum gk_part { /* what a part behind the header holds */
-               GK_PART_BODY,
-               GK_PART_TEXT, /* words, one line */
-               GK_PART_SPEC,
-               GK_PART_JSON,
-               GK_PART_INDICES,
-               GK_PART_VALUES,
+/* What a part behind the header holds. */
+enum gk_part {
+    GK_PART_BODY,
+    GK_PART_TEXT, /* words, one line */
+    GK_PART_SPEC,
+    GK_PART_JSON,
+    GK_PART_INDICES,
+    GK_PART_VALUES,
 };
 
 struct gk_part_rule {

@@ -83,12 +83,13 @@ uint64_t gk_field_get(const struct gk_field *field, const void *record);
 
 enum gk_need { GK_NEED_NEVER, GK_NEED_MAYBE, GK_NEED_ALWAYS };
 
-enum gk_arrays { /* what stands behind header, body and text */
-                 GK_ARRAYS_NONE,
-                 GK_ARRAYS_PUSH,   /* [indices] [values], by index encoding */
-                 GK_ARRAYS_PARAMS, /* [values] */
-                 GK_ARRAYS_INIT,   /* chunk 0: [spec] [values], others [values] */
-                 GK_ARRAYS_JSON,   /* [JSON text] */
+/* What stands behind header, body and text. */
+enum gk_arrays {
+    GK_ARRAYS_NONE,
+    GK_ARRAYS_PUSH,   /* [indices] [values], by index encoding */
+    GK_ARRAYS_PARAMS, /* [values] */
+    GK_ARRAYS_INIT,   /* chunk 0: [spec] [values], others [values] */
+    GK_ARRAYS_JSON,   /* [JSON text] */
 };
 
 struct gk_kind_rule {

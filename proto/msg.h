@@ -1,10 +1,12 @@
 /* One message of the protocol as our own C struct, and its two directions: to wire and from wire.
  *
- * On the wire a message is [header][body?][frame ...]: the header is 4 bytes magic "GKP1", 4 bytes CRC-32C of what
- * follows, and one protobuf message of scalars; 256 bytes at most.  HELLO, WELCOME, PING and PONG have a body of
- * scalars.  Words travel as one text frame; arrays as raw little-endian frames.  proto/README.md is the specification.
+ * On the wire a message is [header][body?][frame ...]: the header is 4 bytes magic "GKP1", 4 bytes
+ * CRC-32C of what follows, and one protobuf message of scalars; 256 bytes at most.  HELLO, WELCOME,
+ * PING and PONG have a body of scalars.  Words travel as one text frame; arrays as raw
+ * little-endian frames.  proto/README.md is the specification.
  *
- * Every check that needs no memory of earlier messages is made in gk_msg_from_wire(), and only there. */
+ * Every check that needs no memory of earlier messages is made in gk_msg_from_wire(), and only
+ * there. */
 #ifndef GK_PROTO_MSG_H
 #define GK_PROTO_MSG_H
 
@@ -17,7 +19,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum gk_kind { /* wire numbers, frozen; 0 is invalid */
+/* Wire numbers, frozen; 0 is invalid. */
+enum gk_kind {
     GK_KIND_HELLO = 1,
     GK_KIND_WELCOME = 2,
     GK_KIND_REFUSE = 3,
@@ -42,15 +45,17 @@ enum gk_kind { /* wire numbers, frozen; 0 is invalid */
     GK_KIND_MAX = 21,
 };
 
-enum gk_index_encoding { /* wire numbers, frozen */
-    GK_INDEX_NONE = 0,  /* no arrays */
-    GK_INDEX_RAW32 = 1, /* u32 relative to lo, strictly rising */
-    GK_INDEX_RICE = 2,  /* reserved */
+/* Wire numbers, frozen. */
+enum gk_index_encoding {
+    GK_INDEX_NONE = 0,   /* no arrays */
+    GK_INDEX_RAW32 = 1,  /* u32 relative to lo, strictly rising */
+    GK_INDEX_RICE = 2,   /* reserved */
     GK_INDEX_BITMAP = 3, /* reserved */
-    GK_INDEX_DENSE = 4, /* no index frame: values of [lo, hi) */
+    GK_INDEX_DENSE = 4,  /* no index frame: values of [lo, hi) */
 };
 
-enum gk_verdict { /* of one rank's push of one step at one shard; wire numbers, frozen */
+/* Of one rank's push of one step at one shard; wire numbers, frozen. */
+enum gk_verdict {
     GK_VERDICT_NONE = 0,
     GK_VERDICT_APPLIED = 1,
     GK_VERDICT_RETURNED = 2,
@@ -59,7 +64,8 @@ enum gk_verdict { /* of one rank's push of one step at one shard; wire numbers, 
     GK_VERDICT_LOST = 5, /* a LOST push: the rank's state was gone, its contribution is empty */
 };
 
-enum gk_code { /* of REFUSE and NACK; wire numbers, frozen */
+/* Of REFUSE and NACK; wire numbers, frozen. */
+enum gk_code {
     GK_CODE_NONE = 0,
     /* REFUSE */
     GK_CODE_PROTOCOL = 1,    /* no common protocol version; fatal */
@@ -68,7 +74,8 @@ enum gk_code { /* of REFUSE and NACK; wire numbers, frozen */
     GK_CODE_WRONG_SPEC = 4,  /* another model, optimizer, seed ...; fatal */
     GK_CODE_BAD_RANK = 5,    /* rank >= N, or none is free; fatal */
     GK_CODE_HELD = 6,        /* the rank is held by a living process; retryable */
-    GK_CODE_STALE_LIFE = 7,  /* the incarnation is not above the highest known; retryable with a higher one */
+    /* The incarnation is not above the highest known; retryable with a higher one. */
+    GK_CODE_STALE_LIFE = 7,
     GK_CODE_DRAINING = 8,    /* the server is going away; retryable */
     GK_CODE_WRONG_EPOCH = 9, /* fatal */
     /* NACK */
@@ -79,12 +86,14 @@ enum gk_code { /* of REFUSE and NACK; wire numbers, frozen */
     GK_CODE_NOT_READY = 24,   /* no version yet, or (INIT) some rank has not said HELLO; retry */
     GK_CODE_BAD_STEP = 25,    /* a push of a step the rank cannot be at */
     GK_CODE_NO_MEMORY = 26,   /* the job does not fit the server's budget; fatal */
-    GK_CODE_LOST_SHARD = 27,  /* the job is beyond version 0 elsewhere and this shard has no version; fatal */
-    GK_CODE_BAD_SHAPE = 28,   /* well-formed, but not what this job's shard expects; fatal */
-    GK_CODE_FINISHED = 29,    /* the job has ended */
+    /* The job is beyond version 0 elsewhere and this shard has no version; fatal. */
+    GK_CODE_LOST_SHARD = 27,
+    GK_CODE_BAD_SHAPE = 28, /* well-formed, but not what this job's shard expects; fatal */
+    GK_CODE_FINISHED = 29,  /* the job has ended */
 };
 
-enum { /* header flags */
+/* Header flags. */
+enum {
     GK_FLAG_LOST = 1 << 0,
     GK_FLAG_SKIP = 1 << 1,           /* reserved */
     GK_FLAG_LR_FROM_CLIENT = 1 << 2, /* reserved */
@@ -96,14 +105,17 @@ enum { /* header flags */
 #define GK_VERSION_MAX (UINT64_C(1) << 62) /* of steps and versions: no sum of two overflows */
 #define GK_PARAMS_MAX (UINT64_C(1) << 40)  /* GK_SERVERS_MAX shards of 2^32 elements */
 
-enum { GK_CHUNKS_MAX = 1 << 14 }; /* of a push or INIT: a shard below 2^32 elements in full chunks */
+enum {
+    GK_CHUNKS_MAX = 1 << 14, /* of a push or INIT: a shard below 2^32 elements in full chunks */
+};
 
-struct gk_uid { /* 128 random bits; 0: unknown */
+/* 128 random bits; 0: unknown. */
+struct gk_uid {
     uint64_t hi, lo;
 };
 
-/* Fields that a kind does not use are 0 and absent on the wire; which kind uses which is pinned in proto/README.md and
- * checked: a field that does not belong there is an error. */
+/* Fields that a kind does not use are 0 and absent on the wire; which kind uses which is pinned
+ * in proto/README.md and checked: a field that does not belong there is an error. */
 struct gk_header {
     uint32_t kind; /* enum gk_kind */
     uint64_t session;
@@ -132,7 +144,8 @@ struct gk_header {
     uint64_t count;          /* entries in this message */
     uint32_t frame_crc[GK_FRAMES_MAX];
     uint32_t flags;
-    uint32_t verdict; /* enum gk_verdict: the rank's last, with its step and the incarnation that pushed */
+    /* enum gk_verdict: the rank's last, with its step and the incarnation that pushed. */
+    uint32_t verdict;
     uint64_t verdict_step;
     uint32_t verdict_incarnation;
     uint64_t state_hash;
@@ -170,7 +183,8 @@ struct gk_welcome {
 
 enum gk_wait { GK_WAIT_NONE = 0, GK_WAIT_SHARD = 1, GK_WAIT_RANK = 2 };
 
-struct gk_ping { /* PING and PONG */
+/* PING and PONG. */
+struct gk_ping {
     uint64_t sent_us;     /* sender's monotonic clock; PONG repeats the PING's */
     uint64_t received_us; /* PONG: server's clock when the PING came */
     uint32_t waits;       /* enum gk_wait */
@@ -183,29 +197,34 @@ struct gk_ping { /* PING and PONG */
 struct gk_msg {
     struct gk_header h;
     union {
-        struct gk_hello hello;     /* words: job name */
+        struct gk_hello hello; /* words: job name */
         struct gk_welcome welcome;
         struct gk_ping ping;
     } body;
     struct gk_words words; /* HELLO: job name; REFUSE, NACK: reason; "" when there is none */
-    /* References owned by the message.  PUSH: [indices][values] (RAW32), [values] (DENSE), none (count 0).
-     * PARAMS: [values].  INIT: chunk 0 [spec][values], others [values].  STATUS_OK: [JSON]. */
+    /* References owned by the message.  PUSH: [indices][values] (RAW32), [values] (DENSE), none
+     * (count 0).  PARAMS: [values].  INIT: chunk 0 [spec][values], others [values].  STATUS_OK:
+     * [JSON]. */
     struct gk_buf *frame[GK_FRAMES_MAX];
     uint32_t frames_count;
 };
 
-/* Parse and check one received message.  Borrows the parts; *ret_msg takes references to the array frames.
- * GK_E_CORRUPT: magic, CRC, lengths, encodings, order of indices, non-finite values ...; GK_E_UNSUPPORTED: unknown kind
- * or an encoding that is reserved; GK_E_LIMIT: sizes.  `words` says which field and which value.
- * After GK_E_UNSUPPORTED and GK_E_CORRUPT, `ret_msg->h` holds what could be read of the header when its CRC was right
- * (kind 0 otherwise), so that it can be answered; frames are then empty.  A rank or shard out of range is replaced there,
- * by GK_RANK_ANY and 0, so that an answer that repeats them is legal.  Any thread. */
-enum gk_err gk_msg_from_wire(struct gk_buf *const *parts, uint32_t parts_count, struct gk_msg *ret_msg,
-                             struct gk_words *words);
+/* Parse and check one received message.  Borrows the parts; *ret_msg takes references to the array
+ * frames.  GK_E_CORRUPT: magic, CRC, lengths, encodings, order of indices, non-finite values ...;
+ * GK_E_UNSUPPORTED: unknown kind or an encoding that is reserved; GK_E_LIMIT: sizes.  `words` says
+ * which field and which value.
+ *
+ * After GK_E_UNSUPPORTED and GK_E_CORRUPT, `ret_msg->h` holds what could be read of the header
+ * when its CRC was right (kind 0 otherwise), so that it can be answered; frames are then empty.
+ * A rank or shard out of range is replaced there, by GK_RANK_ANY and 0, so that an answer that
+ * repeats them is legal.  Any thread. */
+enum gk_err gk_msg_from_wire(struct gk_buf *const *parts, uint32_t parts_count,
+                             struct gk_msg *ret_msg, struct gk_words *words);
 
-/* Encode.  Computes frame CRCs.  Gives 1..GK_PARTS_MAX references in ret_parts.  Asserts what the message must hold;
- * GK_E_NOMEM.  Any thread. */
-enum gk_err gk_msg_to_wire(const struct gk_msg *msg, struct gk_buf **ret_parts, uint32_t *ret_parts_count);
+/* Encode.  Computes frame CRCs.  Gives 1..GK_PARTS_MAX references in ret_parts.  Asserts what
+ * the message must hold; GK_E_NOMEM.  Any thread. */
+enum gk_err gk_msg_to_wire(const struct gk_msg *msg, struct gk_buf **ret_parts,
+                           uint32_t *ret_parts_count);
 
 /* Drop the frames and zero everything.  Accepts a zeroed message. */
 void gk_msg_clear(struct gk_msg *msg);

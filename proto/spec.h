@@ -1,5 +1,6 @@
-/* The job spec: what all processes of one job must agree on.  Rank 0 sends it with INIT; its hash is in HELLO, WELCOME
- * and in files.  Canonical little-endian encoding, 64 KiB at most (proto/README.md). */
+/* The job spec: what all processes of one job must agree on.  Rank 0 sends it with INIT; its
+ * hash is in HELLO, WELCOME and in files.  Canonical little-endian encoding, 64 KiB at most
+ * (proto/README.md). */
 #ifndef GK_PROTO_SPEC_H
 #define GK_PROTO_SPEC_H
 
@@ -11,7 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { /* tensor flags; wire numbers, frozen */
+/* Tensor flags; wire numbers, frozen. */
+enum {
     GK_TENSOR_NO_DECAY = 1 << 0, /* biases and norms: no weight decay */
     GK_TENSOR_FROZEN = 1 << 1,   /* reserved */
     GK_TENSOR_DENSE = 1 << 2,    /* reserved */
@@ -29,39 +31,48 @@ struct gk_tensor {
     uint32_t flags;
 };
 
-enum gk_schedule_kind { GK_SCHEDULE_CONSTANT = 1, GK_SCHEDULE_MILESTONES = 2, GK_SCHEDULE_COSINE = 3 };
-enum gk_mode { GK_MODE_BSP = 1, GK_MODE_SSP = 2, GK_MODE_ASP = 3 };         /* SSP, ASP reserved */
-enum gk_lost_policy { GK_LOST_WAIT = 1, GK_LOST_DROP = 2 };                 /* DROP reserved */
+enum gk_schedule_kind {
+    GK_SCHEDULE_CONSTANT = 1,
+    GK_SCHEDULE_MILESTONES = 2,
+    GK_SCHEDULE_COSINE = 3
+};
+enum gk_mode { GK_MODE_BSP = 1, GK_MODE_SSP = 2, GK_MODE_ASP = 3 }; /* SSP, ASP reserved */
+enum gk_lost_policy { GK_LOST_WAIT = 1, GK_LOST_DROP = 2 };         /* DROP reserved */
 
 struct gk_spec {
     uint32_t workers, servers;
     uint32_t mode, lost_policy, nonfinite_policy;
     uint64_t seed;
-    uint64_t steps;      /* every worker pushes steps 0 .. steps-1, then leaves */
-    uint64_t push_max;   /* largest number of entries a worker pushes in a step */
-    uint32_t optimizer;  /* enum gk_optimizer */
+    uint64_t steps;     /* every worker pushes steps 0 .. steps-1, then leaves */
+    uint64_t push_max;  /* largest number of entries a worker pushes in a step */
+    uint32_t optimizer; /* enum gk_optimizer */
     float lr, momentum, weight_decay;
-    uint32_t schedule; /* enum gk_schedule_kind */
+    uint32_t schedule;     /* enum gk_schedule_kind */
     uint64_t warmup_steps; /* linear from lr / warmup to lr */
     float lr_gamma;        /* MILESTONES: factor at each */
     uint64_t milestones[GK_MILESTONES_MAX];
     uint32_t milestones_count;
     float lr_min; /* COSINE: at step `steps` */
     char model[GK_TENSOR_NAME_BYTES];
-    uint64_t params_count; /* d */
+    uint64_t params_count;     /* d */
     struct gk_tensor *tensors; /* borrowed by encode; owned after decode */
     uint32_t tensors_count;
 };
 
-/* Every rule a spec must satisfy by itself: ranges, tensors that tile [0, d), unique names, d >= 16 S, shards below
- * 2^32 elements, supported mode, policy and optimizer.  GK_E_CONFIG and words. */
+/* Every rule a spec must satisfy by itself: ranges, tensors that tile [0, d), unique names,
+ * d >= 16 S, shards below 2^32 elements, supported mode, policy and optimizer.  GK_E_CONFIG and
+ * words. */
 enum gk_err gk_spec_check(const struct gk_spec *spec, struct gk_words *words);
 
-/* Canonical bytes into `ret` (GK_SPEC_BYTES_MAX large).  GK_E_LIMIT: the table is too large; words say by how much. */
-enum gk_err gk_spec_encode(const struct gk_spec *spec, uint8_t *ret, size_t *ret_bytes, struct gk_words *words);
+/* Canonical bytes into `ret` (GK_SPEC_BYTES_MAX large).  GK_E_LIMIT: the table is too large;
+ * words say by how much. */
+enum gk_err gk_spec_encode(const struct gk_spec *spec, uint8_t *ret, size_t *ret_bytes,
+                           struct gk_words *words);
 
-/* Parse and check.  Allocates the tensors; free with gk_spec_clear().  GK_E_CORRUPT, GK_E_CONFIG, GK_E_NOMEM. */
-enum gk_err gk_spec_decode(const uint8_t *bytes, size_t bytes_count, struct gk_spec *ret_spec, struct gk_words *words);
+/* Parse and check.  Allocates the tensors; free with gk_spec_clear().  GK_E_CORRUPT,
+ * GK_E_CONFIG, GK_E_NOMEM. */
+enum gk_err gk_spec_decode(const uint8_t *bytes, size_t bytes_count, struct gk_spec *ret_spec,
+                           struct gk_words *words);
 
 void gk_spec_clear(struct gk_spec *spec);
 
@@ -77,7 +88,9 @@ uint64_t gk_partition_lo(uint64_t params_count, uint32_t servers, uint32_t shard
 /* Learning rate of optimizer step `t` (0-based; skipped versions do not count). */
 float gk_spec_lr(const struct gk_spec *spec, uint64_t t);
 
-/* The relative ranges of [lo, hi) that weight decay covers, merged, into `ret` (room for tensors_count); count. */
-uint32_t gk_spec_decay_ranges(const struct gk_spec *spec, uint64_t lo, uint64_t hi, struct gk_range *ret);
+/* The relative ranges of [lo, hi) that weight decay covers, merged, into `ret` (room for
+ * tensors_count); count. */
+uint32_t gk_spec_decay_ranges(const struct gk_spec *spec, uint64_t lo, uint64_t hi,
+                              struct gk_range *ret);
 
 #endif

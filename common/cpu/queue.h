@@ -16,15 +16,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum gk_cpu_scratch { /* who uses a piece of scratch memory */
-                      GK_CPU_SCRATCH_CANDIDATES,
-                      GK_CPU_SCRATCH_RESCUE,
-                      GK_CPU_SCRATCH_PILOT,
-                      GK_CPU_SCRATCH_KEYS,
-                      GK_CPU_SCRATCH_STATES,
-                      GK_CPU_SCRATCH_TILE,
-                      GK_CPU_SCRATCH_CURSORS,
-                      GK_CPU_SCRATCH_COUNT,
+/* Who uses a piece of scratch memory. */
+enum gk_cpu_scratch {
+    GK_CPU_SCRATCH_CANDIDATES,
+    GK_CPU_SCRATCH_RESCUE,
+    GK_CPU_SCRATCH_PILOT,
+    GK_CPU_SCRATCH_KEYS,
+    GK_CPU_SCRATCH_STATES,
+    GK_CPU_SCRATCH_TILE,
+    GK_CPU_SCRATCH_CURSORS,
+    GK_CPU_SCRATCH_COUNT,
 };
 
 struct gk_queue {

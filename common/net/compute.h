@@ -1,5 +1,6 @@
-/* One thread for heavy arithmetic beside a loop: jobs run in order, one at a time; each ends with a callback on the loop
- * thread.  The thread checks at each job's start that the floating-point mode is the default one (no flush-to-zero). */
+/* One thread for heavy arithmetic beside a loop: jobs run in order, one at a time; each ends
+ * with a callback on the loop thread.  The thread checks at each job's start that the
+ * floating-point mode is the default one (no flush-to-zero). */
 #ifndef GK_COMMON_NET_COMPUTE_H
 #define GK_COMMON_NET_COMPUTE_H
 
@@ -22,17 +23,20 @@ enum { GK_COMPUTE_JOBS_MAX = 16 };
 enum gk_err gk_compute_open(struct uv_loop_s *loop, void *context, struct gk_compute **ret_compute,
                             struct gk_words *words);
 
-/* Loop thread only.  GK_E_LIMIT: GK_COMPUTE_JOBS_MAX are pending already.  GK_E_CLOSED: after close. */
+/* Loop thread only.  GK_E_LIMIT: GK_COMPUTE_JOBS_MAX are pending already.  GK_E_CLOSED: after
+ * close. */
 enum gk_err gk_compute_submit(struct gk_compute *compute, const struct gk_compute_job *job);
 
 /* Jobs submitted whose `done` has not been called. */
 uint32_t gk_compute_pending(const struct gk_compute *compute);
 
-/* How often a job found the floating-point mode changed, by a library or a job before it, and put it right.  Any thread. */
+/* How often a job found the floating-point mode changed, by a library or a job before it, and
+ * put it right.  Any thread. */
 uint64_t gk_compute_mode_corrections(const struct gk_compute *compute);
 
-/* Finish the running job, forget the queued ones, join the thread; then `closed(context)` on the loop thread, after which
- * memory of the jobs may be released: no `done` is called any more.  Does not block.  Idempotent.  Accepts NULL. */
+/* Finish the running job, forget the queued ones, join the thread; then `closed(context)` on the
+ * loop thread, after which memory of the jobs may be released: no `done` is called any more.
+ * Does not block.  Idempotent.  Accepts NULL. */
 void gk_compute_close(struct gk_compute *compute, void (*closed)(void *context));
 
 #endif

@@ -1,8 +1,8 @@
-/* The line between the launcher and a daemon: a socketpair that the child inherits, JSON lines both ways.  End of file
- * on the child's side means that the launcher died: drain and exit.
+/* The line between the launcher and a daemon: a socketpair that the child inherits, JSON lines both
+ * ways.  End of file on the child's side means that the launcher died: drain and exit.
  *
- * Child to launcher: {"event":"endpoint","address":...}, "progress", "summary", "death" (with words and exit code).
- * Launcher to child: nothing but its presence, for now. */
+ * Child to launcher: {"event":"endpoint","address":...}, "progress", "summary", "death" (with
+ * words and exit code).  Launcher to child: nothing but its presence, for now. */
 #ifndef GK_COMMON_NET_LINK_H
 #define GK_COMMON_NET_LINK_H
 
@@ -17,19 +17,22 @@ struct gk_link;
 enum { GK_LINK_LINE_BYTES_MAX = 64 * 1024 };
 
 struct gk_link_callbacks {
-    void (*line)(void *context, const json_t *object); /* borrowed; every line that is one JSON object */
-    void (*ended)(void *context);                      /* end of file or an error; once */
+    /* Borrowed; every line that is one JSON object. */
+    void (*line)(void *context, const json_t *object);
+    void (*ended)(void *context); /* end of file or an error; once */
 };
 
-/* Child side: take over the inherited descriptor (closed with the link; made close-on-exec).  GK_E_INVALID: it is not an
- * open socket.  The launcher may use the same on its end. */
-enum gk_err gk_link_open(struct uv_loop_s *loop, int fd, const struct gk_link_callbacks *callbacks, void *context,
-                         struct gk_link **ret_link, struct gk_words *words);
+/* Child side: take over the inherited descriptor (closed with the link; made close-on-exec).
+ * GK_E_INVALID: it is not an open socket.  The launcher may use the same on its end. */
+enum gk_err gk_link_open(struct uv_loop_s *loop, int fd, const struct gk_link_callbacks *callbacks,
+                         void *context, struct gk_link **ret_link, struct gk_words *words);
 
-/* One line; borrows the object.  Dropped silently when the other side is gone. Accepts a NULL link. */
+/* One line; borrows the object.  Dropped silently when the other side is gone.  Accepts a NULL
+ * link. */
 void gk_link_send(struct gk_link *link, const json_t *object);
 
-/* Idempotent; what was sent is written first (the pipe is local and the lines are small).  Accepts NULL. */
+/* Idempotent; what was sent is written first (the pipe is local and the lines are small).
+ * Accepts NULL. */
 void gk_link_close(struct gk_link *link, void (*closed)(void *context));
 
 #endif

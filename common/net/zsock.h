@@ -1,10 +1,11 @@
 /* ZeroMQ sockets under libuv: the only module that calls zmq_send or zmq_recv.
  *
- * The descriptor of a ZeroMQ socket is edge-triggered and any send may swallow the edge of a message that has arrived, so
- * a poll callback alone goes deaf for good.  Here `prepare` flushes the outboxes and re-reads ZMQ_EVENTS before every
- * block, `check` receives by a budget, an idle handle keeps the loop from blocking while something is readable, and a
- * watchdog counts wakes that were missed all the same (must stay 0).  All on the loop thread; no other module may own a
- * prepare handle. */
+ * The descriptor of a ZeroMQ socket is edge-triggered and any send may swallow the edge of a
+ * message that has arrived, so a poll callback alone goes deaf for good.  Here `prepare` flushes
+ * the outboxes and re-reads ZMQ_EVENTS before every block, `check` receives by a budget, an idle
+ * handle keeps the loop from blocking while something is readable, and a watchdog counts wakes
+ * that were missed all the same (must stay 0).  All on the loop thread; no other module may own
+ * a prepare handle. */
 #ifndef GK_COMMON_NET_ZSOCK_H
 #define GK_COMMON_NET_ZSOCK_H
 
@@ -28,12 +29,14 @@ enum gk_zsock_event {
 };
 
 struct gk_zsock_callbacks {
-    /* One whole message; `route` tells the peer of a ROUTER (0 for a DEALER).  Parts are borrowed: take a reference to
-     * keep one.  Data of each part is aligned to 8 bytes, which is
-     * what ZeroMQ gives (16 would mean a copy of every large part). */
-    void (*message)(void *context, uint64_t route, struct gk_buf *const *parts, uint32_t parts_count);
+    /* One whole message; `route` tells the peer of a ROUTER (0 for a DEALER).  Parts are borrowed:
+     * take a reference to keep one.  Data of each part is aligned to 8 bytes, which is what
+     * ZeroMQ gives (16 would mean a copy of every large part). */
+    void (*message)(void *context, uint64_t route, struct gk_buf *const *parts,
+                    uint32_t parts_count);
     void (*event)(void *context, enum gk_zsock_event event); /* may be NULL */
-    /* A message to that route could not be sent because the peer is gone (ROUTER); its outbox was dropped. */
+    /* A message to that route could not be sent because the peer is gone (ROUTER); its outbox
+     * was dropped. */
     void (*gone)(void *context, uint64_t route); /* may be NULL */
     /* The socket failed for good. */
     void (*error)(void *context, enum gk_err err, const char *words);
@@ -43,34 +46,38 @@ struct gk_zsock_callbacks {
 
 struct gk_zsock_stats {
     uint64_t messages_in, messages_out, bytes_in, bytes_out;
-    uint64_t dropped_out;   /* outbox full or peer gone */
-    uint64_t dropped_in;    /* too many parts, or a routing id of the peer's own choosing */
-    uint64_t rejected;      /* connections that ended in their handshake */
-    uint64_t missed_wakes;  /* must stay 0 */
-    uint64_t blocked;       /* sends that had to wait for room */
+    uint64_t dropped_out;  /* outbox full or peer gone */
+    uint64_t dropped_in;   /* too many parts, or a routing id of the peer's own choosing */
+    uint64_t rejected;     /* connections that ended in their handshake */
+    uint64_t missed_wakes; /* must stay 0 */
+    uint64_t blocked;      /* sends that had to wait for room */
 };
 
-/* ROUTER: bind to `address` ("tcp://127.0.0.1:*" lets the system choose a port); DEALER: connect, now or whenever the peer
- * is there.  GK_E_BUSY: the port is in use; GK_E_INVALID: malformed address; GK_E_IO; words say which address and why.
- * `zmq` is a ZeroMQ context (gk_net_context).  Loop thread only, like everything here. */
-enum gk_err gk_zsock_open(struct uv_loop_s *loop, void *zmq, enum gk_zsock_type type, const char *address,
-                          const struct gk_zsock_callbacks *callbacks, void *context, struct gk_zsock **ret_zsock,
-                          struct gk_words *words);
+/* ROUTER: bind to `address` ("tcp://127.0.0.1:*" lets the system choose a port); DEALER:
+ * connect, now or whenever the peer is there.  GK_E_BUSY: the port is in use; GK_E_INVALID:
+ * malformed address; GK_E_IO; words say which address and why.  `zmq` is a ZeroMQ context
+ * (gk_net_context).  Loop thread only, like everything here. */
+enum gk_err gk_zsock_open(struct uv_loop_s *loop, void *zmq, enum gk_zsock_type type,
+                          const char *address, const struct gk_zsock_callbacks *callbacks,
+                          void *context, struct gk_zsock **ret_zsock, struct gk_words *words);
 
 /* Where it is bound, with the real port: "tcp://127.0.0.1:40123". */
 const char *gk_zsock_address(const struct gk_zsock *zsock);
 
-/* Queue one message; takes a reference to each part.  Sent before the loop blocks next.  GK_E_LIMIT: the peer's outbox is
- * full, the message is dropped and counted (every request of the protocol is retried).  GK_E_CLOSED: after close or error. */
-enum gk_err gk_zsock_send(struct gk_zsock *zsock, uint64_t route, struct gk_buf *const *parts, uint32_t parts_count);
+/* Queue one message; takes a reference to each part.  Sent before the loop blocks next.
+ * GK_E_LIMIT: the peer's outbox is full, the message is dropped and counted (every request of
+ * the protocol is retried).  GK_E_CLOSED: after close or error. */
+enum gk_err gk_zsock_send(struct gk_zsock *zsock, uint64_t route, struct gk_buf *const *parts,
+                          uint32_t parts_count);
 
 const struct gk_zsock_stats *gk_zsock_stats(const struct gk_zsock *zsock);
 
 /* Messages queued or not yet accepted by ZeroMQ, all peers. */
 uint64_t gk_zsock_pending(const struct gk_zsock *zsock);
 
-/* Idempotent, does not block, accepts NULL.  With `linger_ms` > 0 ZeroMQ may go on sending what it has accepted for so long, on its own
- * thread, bounded by gk_net_context_free().  `closed` is called last. */
+/* Idempotent, does not block, accepts NULL.  With `linger_ms` > 0 ZeroMQ may go on sending what
+ * it has accepted for so long, on its own thread, bounded by gk_net_context_free().  `closed` is
+ * called last. */
 void gk_zsock_close(struct gk_zsock *zsock, int linger_ms);
 
 /* A ZeroMQ context with one I/O thread and our limits; NULL: none could be made. */

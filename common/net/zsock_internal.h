@@ -77,10 +77,11 @@ struct gk_zsock {
     struct zsock_outbox *buckets[ZSOCK_BUCKETS];
 };
 
-enum zsock_flush {                      /* what a flush left behind */
-                   ZSOCK_FLUSH_DONE,    /* nothing */
-                   ZSOCK_FLUSH_BLOCKED, /* messages for peers without room */
-                   ZSOCK_FLUSH_MORE,    /* the time was up */
+/* What a flush left behind. */
+enum zsock_flush {
+    ZSOCK_FLUSH_DONE,    /* nothing */
+    ZSOCK_FLUSH_BLOCKED, /* messages for peers without room */
+    ZSOCK_FLUSH_MORE,    /* the time was up */
 };
 
 /* True when the socket may still be used; callbacks of the owner may have closed it. */
