@@ -166,6 +166,8 @@ static void on_session_message(struct gk_server *server, uint64_t route, const s
     case TAKE:
         break;
     }
+    server->live.members[rank].engaged |=
+        h->kind == GK_KIND_PUSH || h->kind == GK_KIND_PULL_DENSE || h->kind == GK_KIND_LEAVE;
     if (h->kind == GK_KIND_INIT) {
         gk_server_init_chunk(server, msg);
     } else if (h->kind == GK_KIND_PUSH) {

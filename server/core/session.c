@@ -184,6 +184,20 @@ static enum gk_code check_rank(struct hello *hello)
     return GK_CODE_NONE;
 }
 
+/* Two lives that are both still joining could each hold some shards and wait for the others for
+ * ever.  So everywhere the one with a slot comes first, then the one with the greater nonce; a life
+ * that has begun to pull or push holds all shards and is not in question. */
+static bool outranks(const struct gk_hello *body, const struct gk_member *holder)
+{
+    bool has_slot = body->slot == GK_SLOT_STEP || body->slot == GK_SLOT_LEFT;
+    bool held_with_slot = holder->hello.slot == GK_SLOT_STEP || holder->hello.slot == GK_SLOT_LEFT;
+
+    if (holder->engaged) {
+        return false;
+    }
+    return has_slot != held_with_slot ? has_slot : body->life_nonce > holder->life_nonce;
+}
+
 static enum gk_code check_holder(struct hello *hello)
 {
     const struct gk_server *server = hello->server;
@@ -198,7 +212,7 @@ static enum gk_code check_holder(struct hello *hello)
         return GK_CODE_HELD;
     }
     if (member->session != 0 && row->life_nonce != body->life_nonce && !body->takeover &&
-        !gk_server_silent(server, hello->rank)) {
+        !gk_server_silent(server, hello->rank) && !outranks(body, member)) {
         gk_words_set(&hello->words,
                      "rank %" PRIu32 " is held by a living process, last heard %.1f s ago",
                      hello->rank, (double)(server->now_us - member->heard_us) / 1e6);
@@ -213,9 +227,9 @@ static enum gk_code check_life(struct hello *hello)
 
     if ((row->incarnation > 0 && row->life_nonce == hello->msg->body.hello.life_nonce) ||
         hello->msg->h.incarnation > row->incarnation) {
-        hello->retryable = false;
         return GK_CODE_NONE;
     }
+    hello->retryable = true;
     gk_words_set(&hello->words,
                  "life %" PRIu32 " of rank %" PRIu32 " is not above the highest known, %" PRIu32,
                  hello->msg->h.incarnation, hello->rank, row->incarnation);
@@ -238,6 +252,7 @@ static void refuse(struct hello *hello, uint64_t route, enum gk_code code)
     const struct gk_header *h = &hello->msg->h;
     struct gk_server_action *action = gk_server_emit(server, GK_SERVER_SEND);
     uint32_t rank = h->rank < server->config.workers ? h->rank : GK_RANK_ANY;
+    uint32_t judged = code == GK_CODE_STALE_LIFE ? hello->rank : rank; /* or the one assigned */
 
     action->route = route;
     action->msg.h = (struct gk_header){
@@ -246,7 +261,8 @@ static void refuse(struct hello *hello, uint64_t route, enum gk_code code)
         .epoch = server->durable.epoch,
         .rank = rank,
         .shard = server->config.shard,
-        .incarnation = rank < server->config.workers ? server->durable.rows[rank].incarnation : 0,
+        .incarnation =
+            judged < server->config.workers ? server->durable.rows[judged].incarnation : 0,
         .code = code,
         .flags = hello->retryable ? GK_FLAG_RETRYABLE : 0,
     };
@@ -362,6 +378,7 @@ void gk_server_session_open(struct gk_server *server, uint32_t rank)
     if (member->session == 0 || member->life_nonce != row->life_nonce) {
         member->life_nonce = row->life_nonce;
         member->session = draw_session(server, rank);
+        member->engaged = false;
         member->pulls_count = 0;
         memset(&member->ping, 0, sizeof(member->ping));
         keep_or_drop_push(server, rank);
@@ -399,8 +416,8 @@ static void accept(struct gk_server *server, uint32_t rank, uint64_t route,
 void gk_server_hello(struct gk_server *server, uint64_t route, const struct gk_msg *msg)
 {
     static enum gk_code (*const checks[])(struct hello *) = {
-        check_protocol, check_job,    check_shard, check_epoch,    check_spec,
-        check_rank,     check_holder, check_life,  check_draining,
+        check_protocol, check_job,  check_shard,  check_epoch,    check_spec,
+        check_rank,     check_life, check_holder, check_draining,
     };
     struct hello hello = {.server = server, .msg = msg};
 

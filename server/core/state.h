@@ -75,6 +75,7 @@ struct gk_member {       /* one rank, as this life of the shard knows it */
     bool heard;
     uint64_t heard_us;
     struct gk_hello hello; /* the last accepted one */
+    bool engaged;          /* it has joined: pushed, pulled or left */
     struct gk_ping ping;
     struct gk_push_slot push;
     struct gk_pull pulls[GK_SERVER_PULLS_MAX];

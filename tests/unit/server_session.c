@@ -185,6 +185,7 @@ Test(server_session, newer_life_fences_the_older)
     struct gk_msg msg;
     uint64_t old = rig->session[1];
 
+    rig_pull(rig, 1, 1); /* it has joined */
     rig->now_us += GK_HELD_PINGS * GK_PING_US; /* the holder is still alive on the very edge */
     rig_hello(rig, 1, 2);
     cr_code(rig, GK_CODE_HELD);
@@ -199,6 +200,42 @@ Test(server_session, newer_life_fences_the_older)
     cr_assert(rig_last(rig)->route == rig_route(1, 1) && rig_last(rig)->msg.h.session == old);
     rig_ping(rig, 1, 2);
     cr_kind(rig, GK_KIND_PONG);
+    rig_free(rig);
+}
+
+/* Two processes of one rank that both still join must not each hold some shards for ever: the same
+ * one wins everywhere, by its slot, then by its nonce, whoever came first. */
+Test(server_session, joining_lives_do_not_block_each_other)
+{
+    struct rig *rig = rig_running(2);
+    struct gk_msg msg;
+
+    rig_hello(rig, 1, 2); /* a greater nonce than life 1 */
+    cr_kind(rig, GK_KIND_WELCOME);
+    msg = rig_hello_msg(rig, 1, 3);
+    msg.body.hello.life_nonce = 1; /* a smaller one */
+    rig_say_hello(rig, 1, 3, &msg);
+    cr_code(rig, GK_CODE_HELD);
+    msg.body.hello.slot = GK_SLOT_STEP;
+    rig_say_hello(rig, 1, 3, &msg);
+    cr_kind(rig, GK_KIND_WELCOME);
+    rig_hello(rig, 1, 4);
+    cr_code(rig, GK_CODE_HELD);
+    rig_free(rig);
+}
+
+/* An older life hears that it is one, not that a living process holds its rank: it must exit. */
+Test(server_session, older_life_is_not_told_to_wait)
+{
+    struct rig *rig = rig_running(2);
+
+    rig_pull(rig, 1, 1);
+    rig->now_us += GK_HELD_PINGS * GK_PING_US + 1;
+    rig_hello(rig, 1, 2);
+    cr_kind(rig, GK_KIND_WELCOME);
+    rig_hello(rig, 1, 1);
+    cr_code(rig, GK_CODE_STALE_LIFE);
+    cr_assert_eq(rig_last(rig)->msg.h.incarnation, 2);
     rig_free(rig);
 }
 

@@ -88,8 +88,23 @@ bool gk_ring_owes(const struct gk_worker *worker, const struct gk_shard *shard)
     return false;
 }
 
-/* A verdict is ours when it is on this step or a later one, by a life of this memory.  Otherwise
- * the shard made its version of an older life's push, or of none: ours is lost there, whole. */
+/* The verdict on a step is ours when it is by a life with this memory; a second process may have
+ * had the rank between two of them.  One on a later step tells nothing of this step; if another
+ * life came so far, the LOST rule takes over. */
+static bool is_ours(const struct gk_worker *worker, uint64_t step, const struct gk_header *header)
+{
+    uint32_t life = header->verdict_incarnation;
+    bool known = life == worker->incarnation ||
+                 (life >= worker->memory_incarnation && life <= worker->former_incarnation);
+
+    if (header->verdict == GK_VERDICT_NONE || header->verdict_step < step) {
+        return false;
+    }
+    return header->verdict_step > step || (header->verdict != GK_VERDICT_LOST && known);
+}
+
+/* Where a verdict is not ours the shard made its version of another life's push, or of none: ours
+ * is lost there, whole. */
 static void decide(struct gk_worker *worker, struct gk_ring_entry *entry, struct gk_shard *shard,
                    const struct gk_header *header)
 {
@@ -100,9 +115,7 @@ static void decide(struct gk_worker *worker, struct gk_ring_entry *entry, struct
         return;
     }
     entry->decided[shard->index] = true;
-    if (header->verdict == GK_VERDICT_NONE || header->verdict_step < step ||
-        header->verdict_incarnation < worker->memory_incarnation ||
-        header->verdict_incarnation > worker->incarnation) {
+    if (!is_ours(worker, step, header)) {
         worker->stats.lost++;
         gk_worker_trace(worker, GK_LOG_ERROR, "WORKER-PUSH-LOST",
                         "shard %u committed step %llu without the push of rank %u", shard->index,
