@@ -206,6 +206,32 @@ Test(init, lost_ok)
     rig_close(&rig);
 }
 
+/* All chunks are acknowledged, and yet the shard shows another init: somebody else was at it.  It
+ * is sent again, from chunk 0. */
+Test(init, replaced_by_another)
+{
+    struct rig rig;
+    struct toy toy;
+
+    rig_open(&rig,
+             (struct rig_options){.servers = 2, .workers = 2, .params = 128, .pull_floats = 16});
+    toy_open(&toy, &rig);
+    toy_join(&toy);
+    rig_init_made(&rig, 5);
+    for (struct gk_msg *msg; (msg = rig_take(&rig, 0, GK_KIND_INIT));) {
+        toy_handle(&toy, 0, msg);
+        toy_deliver(&toy);
+    }
+    cr_assert(toy.shards[0].initialised && toy.shards[0].handled[GK_KIND_INIT] == 4);
+    toy.shards[0].init_id = toy.shards[0].init_seen = 6;
+    toy_serve(&toy);
+    toy_wait(&toy, SECOND);
+    cr_assert(rig_in(&rig, GK_PHASE_COMPUTING));
+    cr_assert(toy.shards[0].init_id == 5 && toy.shards[0].handled[GK_KIND_INIT] == 8);
+    toy_close(&toy);
+    rig_close(&rig);
+}
+
 /* A shard that dies in the middle begins again at chunk 0; the other waits, without a spin. */
 Test(init, restart_in_the_middle)
 {

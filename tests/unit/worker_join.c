@@ -106,6 +106,7 @@ Test(join, others_poll_until_there_is_a_version)
     cr_assert_eq(toy.shards[1].handled[GK_KIND_HELLO], 101);
     cr_assert_eq(toy.shards[1].handled[GK_KIND_PING], 20);
     cr_assert_eq(toy.shards[1].handled[GK_KIND_INIT], 0);
+    cr_assert_eq(rig.counts[GK_WORKER_MAKE_INIT], 0);
     toy_begun(&toy, 0);
     toy.shards[1].initialised = false;
     toy_wait(&toy, SECOND);

@@ -199,6 +199,24 @@ Test(slot, two_pushes)
     close_both(&rig, &toy);
 }
 
+/* A shard that lost what it had called durable, and a slot that still holds the push. */
+Test(slot, repairs_a_rollback)
+{
+    struct rig rig;
+    struct toy toy;
+
+    open_persisted(&rig, &toy);
+    toy_serve_some(&toy, 1);
+    cr_assert(toy.shards[0].version == 6 && toy.shards[1].version == 5);
+    toy.shards[0].durable = 5;
+    toy_restart(&toy, 0);
+    rig_restart(&rig, 6);
+    toy_join(&toy);
+    cr_assert(rig_in(&rig, GK_PHASE_COMPUTING) && toy.shards[0].version == 6);
+    cr_assert_eq(toy.shards[0].applied[5], id_of(&rig, 5, 0));
+    close_both(&rig, &toy);
+}
+
 /* The first step of all: the slot of step 0 is a slot. */
 Test(slot, of_step_0)
 {
