@@ -207,23 +207,22 @@ static enum gk_err load_all(struct load *load, int argc, char **argv)
     return err;
 }
 
-enum gk_err gk_config_load(const struct gk_program *program, int argc, char **argv, void *values,
-                           size_t values_bytes, struct gk_config **ret_config, int *ret_exit,
-                           struct gk_words *words)
+enum gk_err gk_config_load(const struct gk_config_args *args, struct gk_config **ret_config,
+                           int *ret_exit, struct gk_words *words)
 {
     struct load load = {
-        .program = program, .values = values, .exit = GK_EXIT_USAGE, .words = words};
+        .program = args->program, .values = args->values, .exit = GK_EXIT_USAGE, .words = words};
     enum gk_err err;
 
-    gk_config_table_check(program, values_bytes);
-    memset(values, 0, values_bytes);
-    load.config = new_config(program);
+    gk_config_table_check(args->program, args->values_bytes);
+    memset(args->values, 0, args->values_bytes);
+    load.config = new_config(args->program);
     if (!load.config) {
         gk_words_set(words, "%s", gk_err_text(GK_E_NOMEM));
         err = GK_E_NOMEM;
         goto out;
     }
-    err = load_all(&load, argc, argv);
+    err = load_all(&load, args->argc, args->argv);
     if (err) {
         goto out;
     }
@@ -234,10 +233,10 @@ enum gk_err gk_config_load(const struct gk_program *program, int argc, char **ar
     *ret_config = load.config;
     load.config = NULL;
 out:
-    gk_config_file_fini(&load.file, program->options_count);
+    gk_config_file_fini(&load.file, args->program->options_count);
     gk_config_flags_fini(&load.flags);
     if (err) { /* the strings go with the config */
-        memset(values, 0, values_bytes);
+        memset(args->values, 0, args->values_bytes);
     }
     gk_config_free(load.config);
     *ret_exit = err == GK_E_NOMEM ? GK_EXIT_INTERNAL : load.exit;

@@ -54,24 +54,35 @@ struct gk_program {
     const char *summary; /* one or two sentences under the usage line */
     const char *usage;   /* "[options]" */
     const char *notes;   /* printed at the end of --help: examples, exit codes; may be NULL */
+    /* A list in --help that another module knows, such as the values of an option: its heading, and
+     * name and explanation of entry i, false when there are no more.  May be NULL. */
+    const char *list_heading;
+    bool (*list_entry)(size_t i, const char **ret_name, const char **ret_explanation);
     const struct gk_option *options;
     size_t options_count;
     size_t positional_max; /* arguments that are no flags; more are an error */
 };
 
+/* What to load, and into what: `values`, `values_bytes` large. */
+struct gk_config_args {
+    const struct gk_program *program; /* borrowed for the config's life */
+    int argc;
+    char **argv; /* argv[0] is skipped; positional arguments are borrowed for the config's life */
+    void *values;
+    size_t values_bytes;
+};
+
 struct gk_config; /* owns the strings and remembers where each value came from */
 
-/* Parse into `values`, `values_bytes` large, zeroed by this call and again when it fails.  argv[0]
- * is skipped.  Borrows the program, and of argv the positional arguments, for the config's life.
- * Before threads start: it reads the environment.
+/* Parse into the values, which this call zeroes first, and again when it fails.  Before threads
+ * start: it reads the environment.
  * - GK_E_HELP: --help, --version or --print-config was given, its text went to stdout: exit 0.
  * - GK_E_CONFIG: `words` says what and where: exit 64 for a flag or a variable, 78 for the file.
  * - GK_E_NOMEM, GK_E_IO (stdout cannot be written): exit 70.
  *
  * *ret_exit is always set.  On success *ret_config is the caller's, to be freed last. */
-enum gk_err gk_config_load(const struct gk_program *program, int argc, char **argv, void *values,
-                           size_t values_bytes, struct gk_config **ret_config, int *ret_exit,
-                           struct gk_words *words);
+enum gk_err gk_config_load(const struct gk_config_args *args, struct gk_config **ret_config,
+                           int *ret_exit, struct gk_words *words);
 
 /* Where the value of `name` (an option of the table, or "config") came from: "flag", "GKPS_RANK",
  * "SLURM_PROCID", "job.yaml:3", "default".  "job.yaml" alone where an unusual notation hides the

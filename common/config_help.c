@@ -120,6 +120,20 @@ static void print_groups(const struct gk_program *program)
     }
 }
 
+static void print_list(const struct gk_program *program)
+{
+    const char *name;
+    const char *explanation;
+
+    if (!program->list_entry) {
+        return;
+    }
+    (void)printf("\n%s:\n", program->list_heading);
+    for (size_t i = 0; program->list_entry(i, &name, &explanation); i++) {
+        print_flag(name, explanation);
+    }
+}
+
 enum gk_err gk_config_help_print(const struct gk_program *program)
 {
     (void)printf("usage: %s %s\n", program->name, program->usage);
@@ -128,6 +142,7 @@ enum gk_err gk_config_help_print(const struct gk_program *program)
         print_wrapped(program->summary, 0, 0);
     }
     print_groups(program);
+    print_list(program);
     (void)printf("\nCommon:\n");
     print_flag("--config FILE", "YAML file with options, one 'name: value' a line.");
     print_flag("--print-config", "Print the options in force, each with its source, and exit.");

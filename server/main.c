@@ -11,8 +11,12 @@ int main(int argc, char **argv)
     struct gk_config *config = NULL;
     struct gk_words words;
     int exit_code = GK_EXIT_USAGE;
-    enum gk_err err = gk_config_load(gk_server_program(), argc, argv, &options, sizeof(options),
-                                     &config, &exit_code, &words);
+    const struct gk_config_args args = {.program = gk_server_program(),
+                                        .argc = argc,
+                                        .argv = argv,
+                                        .values = &options,
+                                        .values_bytes = sizeof(options)};
+    enum gk_err err = gk_config_load(&args, &config, &exit_code, &words);
     char who[32];
 
     if (err == GK_E_HELP) {

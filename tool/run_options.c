@@ -131,11 +131,15 @@ static enum gk_err check(const struct gk_run_options *options, struct gk_words *
 enum gk_err gk_run_config_load(struct gk_run_config *run, int argc, char **argv, int *ret_exit,
                                struct gk_words *words)
 {
+    const struct gk_config_args args = {.program = &program,
+                                        .argc = argc,
+                                        .argv = argv,
+                                        .values = &run->options,
+                                        .values_bytes = sizeof(run->options)};
     enum gk_err err;
 
     memset(run, 0, sizeof(*run));
-    err = gk_config_load(&program, argc, argv, &run->options, sizeof(run->options), &run->config,
-                         ret_exit, words);
+    err = gk_config_load(&args, &run->config, ret_exit, words);
     if (err) {
         return err;
     }

@@ -420,14 +420,18 @@ static int ask_all(struct status *status)
 int gk_tool_status(int argc, char **argv)
 {
     struct status status;
+    const struct gk_config_args args = {.program = &program,
+                                        .argc = argc,
+                                        .argv = argv,
+                                        .values = &status.options,
+                                        .values_bytes = sizeof(status.options)};
     struct gk_config *config = NULL;
     struct gk_words words;
     int code = GK_EXIT_USAGE;
     enum gk_err err;
 
     memset(&status, 0, sizeof(status));
-    err = gk_config_load(&program, argc, argv, &status.options, sizeof(status.options), &config,
-                         &code, &words);
+    err = gk_config_load(&args, &config, &code, &words);
     if (err == GK_E_HELP) {
         return GK_EXIT_OK;
     }

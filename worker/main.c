@@ -42,8 +42,12 @@ int main(int argc, char **argv)
     struct gk_config *config = NULL;
     struct gk_words words;
     int exit_code = GK_EXIT_USAGE;
-    enum gk_err err = gk_config_load(gk_worker_program(), argc, argv, &options, sizeof(options),
-                                     &config, &exit_code, &words);
+    const struct gk_config_args args = {.program = gk_worker_program(),
+                                        .argc = argc,
+                                        .argv = argv,
+                                        .values = &options,
+                                        .values_bytes = sizeof(options)};
+    enum gk_err err = gk_config_load(&args, &config, &exit_code, &words);
 
     if (err == GK_E_HELP) {
         return GK_EXIT_OK;

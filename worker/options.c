@@ -1,6 +1,7 @@
 #include "worker/options.h"
 
 #include "common/limits.h"
+#include "worker/select/select.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -41,7 +42,7 @@ static const struct gk_option options[] = {
     {"nonfinite", GK_OPTION_CHOICE, AT(nonfinite), "abort", "abort", 0, 0, "POLICY",
      "What to do about a gradient that is not finite.", NULL, "Training"},
     {"compressor", GK_OPTION_STRING, AT(compressor), "gaussk", NULL, 0, 0, "NAME",
-     "Selection operator: dense, gaussk, gaussk-paper, randk or topk.", NULL, "Compression"},
+     "Selection operator, one of the list below.", NULL, "Compression"},
     {"density", GK_OPTION_FLOAT, AT(density), "0.01", NULL, 1e-9, 1, "R",
      "Share of the parameters that each worker pushes per step.", NULL, "Compression"},
     {"optimizer", GK_OPTION_CHOICE, AT(optimizer), "momentum", "none|sgd|momentum|nesterov", 0, 0,
@@ -69,6 +70,19 @@ static const struct gk_option options[] = {
      "Descriptor inherited from the launcher; 0: none.", NULL, "Log"},
 };
 
+static bool list_operator(size_t i, const char **ret_name, const char **ret_explanation)
+{
+    uint32_t count;
+    const struct gk_operator *const *operators = gk_operators(&count);
+
+    if (i >= count) {
+        return false;
+    }
+    *ret_name = operators[i]->name;
+    *ret_explanation = operators[i]->summary;
+    return true;
+}
+
 const struct gk_program *gk_worker_program(void)
 {
     static const struct gk_program program = {
@@ -82,6 +96,8 @@ const struct gk_program *gk_worker_program(void)
             "internal,\n"
             "75 try again, 76 fenced by a newer life of this rank, 77 refused, 78 configuration,\n"
             "130 and 143 stopped by a signal.",
+        .list_heading = "Selection operators",
+        .list_entry = list_operator,
         .options = options,
         .options_count = sizeof(options) / sizeof(options[0]),
         .positional_max = 0,

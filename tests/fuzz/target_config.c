@@ -110,28 +110,31 @@ static void check_values(const struct gk_config *config, const struct values *va
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char *argv[FLAGS_MAX + 3] = {"gkps-fuzz"};
+    struct gk_config_args args = {.program = &program, .argv = argv};
     struct gk_config *config = NULL;
     struct values values;
     struct gk_words words = {.text = ""};
     char *text = malloc(size + 1);
     enum gk_err err;
     size_t at;
-    int argc, code = -1;
+    int code = -1;
 
     FUZZ_CHECK(text);
     if (size > 0) {
         memcpy(text, data, size);
     }
     text[size] = '\0';
-    at = take_flags(text, size, argv, &argc);
+    at = take_flags(text, size, argv, &args.argc);
     memory_file_put(&file, text + at, size - at);
     if (size > at) { /* before the others: one of them may end the flags */
-        memmove(&argv[3], &argv[1], (size_t)(argc - 1) * sizeof(argv[0]));
+        memmove(&argv[3], &argv[1], (size_t)(args.argc - 1) * sizeof(argv[0]));
         argv[1] = "--config";
         argv[2] = file.path;
-        argc += 2;
+        args.argc += 2;
     }
-    err = gk_config_load(&program, argc, argv, &values, sizeof(values), &config, &code, &words);
+    args.values = &values;
+    args.values_bytes = sizeof(values);
+    err = gk_config_load(&args, &config, &code, &words);
     FUZZ_CHECK((err == GK_OK) == (config != NULL));
     if (err == GK_OK) {
         check_values(config, &values);

@@ -307,6 +307,10 @@ static const char help_text[] =
     "  --[no-]verbose          Say more. Default: false.\n"
     "  --mode MODE             Mode. Choices: bsp, ssp or asp.\n"
     "\n"
+    "Modes:\n"
+    "  bsp                     all wait for all\n"
+    "  asp                     nobody waits\n"
+    "\n"
     "Common:\n"
     "  --config FILE           YAML file with options, one 'name: value' a line.\n"
     "  --print-config          Print the options in force, each with its source, and\n"
@@ -322,6 +326,13 @@ static const char help_text[] =
     "\n"
     "Examples:\n"
     "  gkps-test --rank 3\n";
+
+static bool list_mode(size_t i, const char **ret_name, const char **ret_explanation)
+{
+    *ret_name = i == 0 ? "bsp" : "asp";
+    *ret_explanation = i == 0 ? "all wait for all" : "nobody waits";
+    return i < 2;
+}
 
 Test(config, help)
 {
@@ -357,6 +368,8 @@ Test(config, help)
     program.options = options;
     program.options_count = sizeof(options) / sizeof(options[0]);
     program.notes = "Examples:\n  gkps-test --rank 3";
+    program.list_heading = "Modes";
+    program.list_entry = list_mode;
     for (int form = 0; form < 2; form++) {
         text = printed(&program, (const char *const[]){"gkps-test", form ? "-h" : "--help",
                                                        "--unknown", NULL});

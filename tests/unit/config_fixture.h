@@ -155,18 +155,19 @@ static inline void fixture_clear_environment(void)
 /* Load with these arguments, of which the last is NULL, into `fixture`; what was there is freed. */
 static inline void fixture_load_array(const struct gk_program *program, const char *const *argv)
 {
-    int argc = 0;
+    struct gk_config_args args = {.program = program,
+                                  .argv = (char **)argv,
+                                  .values = &fixture.values,
+                                  .values_bytes = sizeof(fixture.values)};
 
-    while (argv[argc]) {
-        argc++;
+    while (argv[args.argc]) {
+        args.argc++;
     }
     gk_config_free(fixture.config);
     memset(&fixture, 0xee, sizeof(fixture));
     fixture.config = NULL;
     fixture.words.text[0] = '\0';
-    fixture.err =
-        gk_config_load(program, argc, (char **)argv, &fixture.values, sizeof(fixture.values),
-                       &fixture.config, &fixture.exit, &fixture.words);
+    fixture.err = gk_config_load(&args, &fixture.config, &fixture.exit, &fixture.words);
     cr_assert_eq(fixture.config == NULL, fixture.err != GK_OK);
 }
 
