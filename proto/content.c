@@ -4,6 +4,7 @@
 #include "proto/check.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 /* Bytes of the well-formed UTF-8 sequence at `at`; 0: none.  Shortest form only, no surrogates. */
 static size_t utf8_sequence(const uint8_t *at, size_t room, uint32_t *ret_code)
@@ -49,6 +50,25 @@ size_t gk_text_good(const uint8_t *bytes, size_t bytes_count, bool lines)
         at += length;
     }
     return at;
+}
+
+enum gk_err gk_job_name_check(const char *name, struct gk_words *words)
+{
+    size_t bytes = strlen(name);
+    size_t good;
+
+    if (bytes == 0 || bytes >= GK_JOB_NAME_BYTES) {
+        gk_words_set(words, "the name of a job has 1 to %d bytes, this one has %zu",
+                     GK_JOB_NAME_BYTES - 1, bytes);
+        return GK_E_INVALID;
+    }
+    good = gk_text_good((const uint8_t *)name, bytes, false);
+    if (good < bytes) {
+        gk_words_set(words, "the name of a job is printable UTF-8, byte %zu of this one is not",
+                     good);
+        return GK_E_INVALID;
+    }
+    return GK_OK;
 }
 
 enum gk_err gk_indices_check(const uint8_t *bytes, uint64_t count, uint64_t bound,

@@ -207,6 +207,9 @@ struct gk_msg {
      * [JSON]. */
     struct gk_buf *frame[GK_FRAMES_MAX];
     uint32_t frames_count;
+    /* To wire only: the CRC-32C of frame[i] where the sender knows it, so that bytes that go to
+     * many peers are summed once; 0: it is computed. */
+    uint32_t known_crc[GK_FRAMES_MAX];
 };
 
 /* Parse and check one received message.  Borrows the parts; *ret_msg takes references to the array
@@ -221,13 +224,17 @@ struct gk_msg {
 enum gk_err gk_msg_from_wire(struct gk_buf *const *parts, uint32_t parts_count,
                              struct gk_msg *ret_msg, struct gk_words *words);
 
-/* Encode.  Computes frame CRCs.  Gives 1..GK_PARTS_MAX references in ret_parts.  Asserts what
- * the message must hold; GK_E_NOMEM.  Any thread. */
+/* Encode.  Computes the frame CRCs that are not known.  Gives 1..GK_PARTS_MAX references in
+ * ret_parts.  Asserts what the message must hold; GK_E_NOMEM.  Any thread. */
 enum gk_err gk_msg_to_wire(const struct gk_msg *msg, struct gk_buf **ret_parts,
                            uint32_t *ret_parts_count);
 
 /* Drop the frames and zero everything.  Accepts a zeroed message. */
 void gk_msg_clear(struct gk_msg *msg);
+
+/* A job's name as HELLO may carry it: 1 to GK_JOB_NAME_BYTES - 1 bytes of printable UTF-8.
+ * GK_E_INVALID, and words that do not say where the name came from.  Any thread. */
+enum gk_err gk_job_name_check(const char *name, struct gk_words *words);
 
 const char *gk_kind_name(uint32_t kind);       /* "PUSH"; "?" when unknown */
 const char *gk_verdict_name(uint32_t verdict); /* "applied" */
