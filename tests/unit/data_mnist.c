@@ -206,7 +206,7 @@ Test(data_mnist, missing)
                                         "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
     char path[8192];
 
-    check_error("mnist:", GK_E_NOTFOUND, "mnist:DIR");
+    check_error("mnist:", GK_E_CONFIG, "mnist:DIR");
     check_error(name, GK_E_NOTFOUND,
                 "train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte");
     for (size_t i = 0; i < 4; i++) {

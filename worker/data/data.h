@@ -29,7 +29,7 @@ struct gk_dataset {
     uint32_t *test_labels;
 };
 
-/* GK_E_NOTFOUND (unknown name, missing file), GK_E_CORRUPT (wrong magic, truncated, trailing bytes,
+/* GK_E_CONFIG (no such data set), GK_E_NOTFOUND (missing folder or file), GK_E_CORRUPT (wrong magic, truncated, trailing bytes,
  * label out of range), GK_E_LIMIT, GK_E_IO, GK_E_NOMEM; words name the file, what is wrong and what
  * was expected. */
 enum gk_err gk_dataset_open(const char *name, struct gk_dataset **ret_dataset,

@@ -19,7 +19,7 @@ enum gk_err gk_dataset_open(const char *name, struct gk_dataset **ret_dataset,
         err = gk_dataset_open_mnist(name + strlen(mnist), &dataset, words);
     } else {
         gk_words_set(words, "there is no data set \"%s\"; choose digits or mnist:DIR", name);
-        err = GK_E_NOTFOUND;
+        err = GK_E_CONFIG;
     }
     if (err) {
         return err;

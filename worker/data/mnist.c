@@ -35,7 +35,7 @@ static enum gk_err check_folder(const char *name, struct gk_words *words)
 
     if (name[0] == '\0') {
         gk_words_set(words, "mnist: needs a folder: mnist:DIR");
-        return GK_E_NOTFOUND;
+        return GK_E_CONFIG;
     }
     if (strlen(name) > PATH_BYTES - 64) {
         gk_words_set(words, "the name of the folder is longer than %d bytes", PATH_BYTES - 64);
