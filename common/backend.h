@@ -310,9 +310,13 @@ const struct gk_vector_ops *gk_vector_reference(void);
 /* AVX2 paths; NULL when this processor has none. */
 const struct gk_vector_ops *gk_vector_avx2(void);
 
-/* The best CPU table for this machine; GKPS_CPU=reference|avx2 overrides (words say when that
- * cannot be). */
-enum gk_err gk_vector_cpu(const struct gk_vector_ops **ret_ops, struct gk_words *words);
+/* Which CPU table: positions in the choices of the option "cpu" (common/option_rows.h). */
+enum gk_cpu { GK_CPU_AUTO, GK_CPU_REFERENCE, GK_CPU_AVX2 };
+
+/* The table that is wished for; AUTO: the best for this machine.  GK_E_UNSUPPORTED: this processor
+ * cannot run it; words say why. */
+enum gk_err gk_vector_cpu(enum gk_cpu wish, const struct gk_vector_ops **ret_ops,
+                          struct gk_words *words);
 
 /* The layer table: matrices are row-major, float.  Slots are added with the layers that need
  * them. */

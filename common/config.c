@@ -259,6 +259,36 @@ const char *gk_config_source(const struct gk_config *config, const char *name)
     return entry_of(config, name)->source;
 }
 
+static bool is_variable(const struct gk_config *config, const char *name, const char *source)
+{
+    const struct gk_option *option =
+        &config->program->options[gk_config_table_find(config->program, name)];
+    char variable[GK_CONFIG_VARIABLE_BYTES];
+
+    for (size_t i = 0; gk_config_table_variable(option, i, variable); i++) {
+        if (strcmp(variable, source) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int gk_config_blame(const struct gk_config *config, const char *name, struct gk_words *words)
+{
+    const char *source = gk_config_source(config, name);
+
+    if (strcmp(source, "flag") == 0 || strcmp(source, "default") == 0) {
+        gk_words_prefix(words, "--%s: ", name);
+        return GK_EXIT_USAGE;
+    }
+    if (is_variable(config, name, source)) {
+        gk_words_prefix(words, "%s (%s): ", source, name);
+        return GK_EXIT_USAGE;
+    }
+    gk_words_prefix(words, "%.200s: %s: ", source, name);
+    return GK_EXIT_CONFIG;
+}
+
 const char *gk_config_text(const struct gk_config *config, const char *name)
 {
     return entry_of(config, name)->text;

@@ -89,6 +89,12 @@ enum gk_err gk_config_load(const struct gk_config_args *args, struct gk_config *
  * line. */
 const char *gk_config_source(const struct gk_config *config, const char *name);
 
+/* A value that the program refuses after loading, alone or beside others: the place where it came
+ * from is put before the words, as it is before the loader's own ("--rank: ", "SLURM_PROCID (rank):
+ * ", "job.yaml:3: rank: ").  Returns the exit code that goes with the place: 78 for the file, else
+ * 64. */
+int gk_config_blame(const struct gk_config *config, const char *name, struct gk_words *words);
+
 /* Positional arguments, at most positional_max. */
 size_t gk_config_positional(const struct gk_config *config, const char *const **ret_arguments);
 

@@ -414,7 +414,7 @@ static enum gk_err open_core(struct shell *shell, const struct gk_server_options
         gk_words_set(words, "cannot start: %s", gk_err_text(err));
         return err;
     }
-    err = gk_vector_cpu(&shell->ops, words);
+    err = gk_vector_cpu((enum gk_cpu)options->cpu, &shell->ops, words);
     return err ? err : shell->ops->open(&shell->queue, words);
 }
 

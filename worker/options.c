@@ -1,6 +1,7 @@
 #include "worker/options.h"
 
 #include "common/limits.h"
+#include "common/option_rows.h"
 #include "worker/select/select.h"
 
 #include <errno.h>
@@ -62,12 +63,10 @@ static const struct gk_option options[] = {
      "Optimizer"},
     {"warmup", GK_OPTION_UINT, AT(warmup), "0", NULL, 0, 1e15, "STEPS",
      "Linear warm-up of the learning rate.", NULL, "Optimizer"},
-    {"log-format", GK_OPTION_CHOICE, AT(log_format), "text", "text|json", 0, 0, "FORMAT",
-     "Log lines for people or for machines.", NULL, "Log"},
-    {"log-level", GK_OPTION_CHOICE, AT(log_level), "info", "debug|info|warn|error", 0, 0, "LEVEL",
-     "Least level that is logged.", NULL, "Log"},
-    {"launcher-fd", GK_OPTION_UINT, AT(launcher_fd), "0", NULL, 0, 65536, "FD",
-     "Descriptor inherited from the launcher; 0: none.", NULL, "Log"},
+    GK_OPTION_CPU(AT(cpu)),
+    GK_OPTION_LOG_FORMAT(AT(log_format), "Log"),
+    GK_OPTION_LOG_LEVEL(AT(log_level), "info", "Log"),
+    GK_OPTION_LAUNCHER_FD(AT(launcher_fd)),
 };
 
 static bool list_operator(size_t i, const char **ret_name, const char **ret_explanation)

@@ -208,7 +208,7 @@ enum gk_err gk_trainer_open(const struct gk_worker_options *options, uint32_t se
     }
     trainer->options = options;
     trainer->servers = servers;
-    err = gk_vector_cpu(&trainer->ops, words);
+    err = gk_vector_cpu((enum gk_cpu)options->cpu, &trainer->ops, words);
     if (!err) {
         err = trainer->ops->open(&trainer->queue, words);
     }

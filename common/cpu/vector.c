@@ -1,9 +1,6 @@
 /* The CPU tables, and which of them runs here. */
 #include "common/cpu/queue.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -61,26 +58,23 @@ const struct gk_vector_ops *gk_vector_avx2(void)
 
 #endif
 
-enum gk_err gk_vector_cpu(const struct gk_vector_ops **ret_ops, struct gk_words *words)
+enum gk_err gk_vector_cpu(enum gk_cpu wish, const struct gk_vector_ops **ret_ops,
+                          struct gk_words *words)
 {
     const struct gk_vector_ops *fast = gk_vector_avx2();
-    const char *wish = getenv("GKPS_CPU");
 
-    if (!wish || wish[0] == '\0') {
+    switch (wish) {
+    case GK_CPU_AUTO:
         *ret_ops = fast ? fast : &reference;
         return GK_OK;
-    }
-    if (strcmp(wish, "reference") == 0) {
+    case GK_CPU_REFERENCE:
         *ret_ops = &reference;
         return GK_OK;
-    }
-    if (strcmp(wish, "avx2") != 0) {
-        gk_words_set(words, "GKPS_CPU is '%s'; it may be 'reference' or 'avx2'", wish);
-        return GK_E_CONFIG;
+    case GK_CPU_AVX2:
+        break;
     }
     if (!fast) {
-        gk_words_set(words, "GKPS_CPU asks for avx2, but this processor lacks AVX2, FMA or F16C; "
-                            "unset it, or set it to 'reference'");
+        gk_words_set(words, "this processor lacks AVX2, FMA or F16C; choose 'auto' or 'reference'");
         return GK_E_UNSUPPORTED;
     }
     *ret_ops = fast;

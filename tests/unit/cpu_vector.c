@@ -115,34 +115,24 @@ Test(cpu_vector, an_error_sticks_until_wait)
     close_tables();
 }
 
-Test(cpu_vector, the_environment_chooses_the_table)
+Test(cpu_vector, the_wish_chooses_the_table)
 {
     const struct gk_vector_ops *ops = NULL;
     struct gk_words words = {0};
 
-    unsetenv("GKPS_CPU");
-    cr_assert_eq(gk_vector_cpu(&ops, &words), GK_OK);
+    cr_assert_eq(gk_vector_cpu(GK_CPU_AUTO, &ops, &words), GK_OK);
     cr_assert_eq(ops, gk_vector_avx2() ? gk_vector_avx2() : gk_vector_reference());
-    setenv("GKPS_CPU", "reference", 1);
-    cr_assert_eq(gk_vector_cpu(&ops, &words), GK_OK);
+    cr_assert_eq(gk_vector_cpu(GK_CPU_REFERENCE, &ops, &words), GK_OK);
     cr_assert_eq(ops, gk_vector_reference());
-    setenv("GKPS_CPU", "", 1);
-    cr_assert_eq(gk_vector_cpu(&ops, &words), GK_OK);
-    setenv("GKPS_CPU", "sse9", 1);
-    ops = NULL;
-    cr_assert_eq(gk_vector_cpu(&ops, &words), GK_E_CONFIG);
-    cr_assert_null(ops);
-    cr_assert_not_null(strstr(words.text, "sse9"));
-    setenv("GKPS_CPU", "avx2", 1);
-    words.text[0] = '\0';
     if (gk_vector_avx2()) {
-        cr_assert_eq(gk_vector_cpu(&ops, &words), GK_OK);
+        cr_assert_eq(gk_vector_cpu(GK_CPU_AVX2, &ops, &words), GK_OK);
         cr_assert_eq(ops, gk_vector_avx2());
     } else {
-        cr_assert_eq(gk_vector_cpu(&ops, &words), GK_E_UNSUPPORTED);
-        cr_assert_not_null(strstr(words.text, "GKPS_CPU"));
+        ops = NULL;
+        cr_assert_eq(gk_vector_cpu(GK_CPU_AVX2, &ops, &words), GK_E_UNSUPPORTED);
+        cr_assert_null(ops);
+        cr_assert_not_null(strstr(words.text, "AVX2"));
     }
-    unsetenv("GKPS_CPU");
 }
 
 /* ---- Residual ---- */
