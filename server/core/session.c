@@ -184,24 +184,47 @@ static enum gk_code check_rank(struct hello *hello)
     return GK_CODE_NONE;
 }
 
-/* Two lives that are both still joining could each hold some shards and wait for the others for
- * ever.  So everywhere the one with a slot comes first, then the one with the greater nonce; a life
- * that has begun to pull or push holds all shards and is not in question. */
-static bool outranks(const struct gk_hello *body, const struct gk_member *holder)
+static bool has_slot(const struct gk_hello *body)
 {
-    bool has_slot = body->slot == GK_SLOT_STEP || body->slot == GK_SLOT_LEFT;
-    bool held_with_slot = holder->hello.slot == GK_SLOT_STEP || holder->hello.slot == GK_SLOT_LEFT;
+    return body->slot == GK_SLOT_STEP || body->slot == GK_SLOT_LEFT;
+}
 
-    if (holder->engaged) {
+static bool outranks(const struct gk_hello *one, const struct gk_hello *other)
+{
+    return has_slot(one) != has_slot(other) ? has_slot(one) : one->life_nonce > other->life_nonce;
+}
+
+/* Two lives that are both still joining could each hold some shards and wait for the others for
+ * ever.  So everywhere the one with a slot gets through, or else the one with the greater nonce;
+ * once it has asked for three pings, so that a HELLO of a dead process that was long on its way
+ * pushes nobody out.  A life that has begun to pull or push holds all shards and is not in
+ * question.
+ */
+static bool yields(const struct gk_server *server, struct gk_member *holder,
+                   const struct gk_hello *body)
+{
+    struct gk_rival *rival = &holder->rival;
+    uint64_t alive_us = (uint64_t)GK_HELD_PINGS * GK_PING_US;
+    bool gone = rival->hello.life_nonce == 0 || server->now_us - rival->heard_us > alive_us;
+
+    if (holder->engaged || !outranks(body, &holder->hello)) {
         return false;
     }
-    return has_slot != held_with_slot ? has_slot : body->life_nonce > holder->life_nonce;
+    if (rival->hello.life_nonce != body->life_nonce) {
+        if (!gone && !outranks(body, &rival->hello)) {
+            return false;
+        }
+        rival->since_us = server->now_us;
+    }
+    rival->hello = *body;
+    rival->heard_us = server->now_us;
+    return server->now_us - rival->since_us > alive_us;
 }
 
 static enum gk_code check_holder(struct hello *hello)
 {
     const struct gk_server *server = hello->server;
-    const struct gk_member *member = &server->live.members[hello->rank];
+    struct gk_member *member = &server->live.members[hello->rank];
     const struct gk_rank_row *row = &server->durable.rows[hello->rank];
     const struct gk_hello *body = &hello->msg->body.hello;
 
@@ -212,7 +235,7 @@ static enum gk_code check_holder(struct hello *hello)
         return GK_CODE_HELD;
     }
     if (member->session != 0 && row->life_nonce != body->life_nonce && !body->takeover &&
-        !gk_server_silent(server, hello->rank) && !outranks(body, member)) {
+        !gk_server_silent(server, hello->rank) && !yields(server, member, body)) {
         gk_words_set(&hello->words,
                      "rank %" PRIu32 " is held by a living process, last heard %.1f s ago",
                      hello->rank, (double)(server->now_us - member->heard_us) / 1e6);
@@ -379,6 +402,7 @@ void gk_server_session_open(struct gk_server *server, uint32_t rank)
         member->life_nonce = row->life_nonce;
         member->session = draw_session(server, rank);
         member->engaged = false;
+        memset(&member->rival, 0, sizeof(member->rival));
         member->pulls_count = 0;
         memset(&member->ping, 0, sizeof(member->ping));
         keep_or_drop_push(server, rank);

@@ -68,6 +68,11 @@ struct gk_push_slot { /* of the step `version` of the shard, in memory as receiv
     uint64_t arrival; /* order of completion; only a planted bug looks at it */
 };
 
+struct gk_rival { /* a life that asks for a rank while another one, that has not joined, holds it */
+    struct gk_hello hello;
+    uint64_t since_us, heard_us;
+};
+
 struct gk_member {       /* one rank, as this life of the shard knows it */
     uint64_t session;    /* 0: none; then nothing below but `change` is meaningful */
     uint64_t life_nonce; /* of the process that holds it */
@@ -76,6 +81,7 @@ struct gk_member {       /* one rank, as this life of the shard knows it */
     uint64_t heard_us;
     struct gk_hello hello; /* the last accepted one */
     bool engaged;          /* it has joined: pushed, pulled or left */
+    struct gk_rival rival;
     struct gk_ping ping;
     struct gk_push_slot push;
     struct gk_pull pulls[GK_SERVER_PULLS_MAX];

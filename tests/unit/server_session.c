@@ -185,7 +185,6 @@ Test(server_session, newer_life_fences_the_older)
     struct gk_msg msg;
     uint64_t old = rig->session[1];
 
-    rig_pull(rig, 1, 1); /* it has joined */
     rig->now_us += GK_HELD_PINGS * GK_PING_US; /* the holder is still alive on the very edge */
     rig_hello(rig, 1, 2);
     cr_code(rig, GK_CODE_HELD);
@@ -203,24 +202,53 @@ Test(server_session, newer_life_fences_the_older)
     rig_free(rig);
 }
 
+/* Asks for rank 1 once a second for `seconds`, while the holder pings; the last answer counts. */
+static void ask(struct rig *rig, uint32_t life, uint64_t life_nonce, uint32_t slot, uint32_t seconds)
+{
+    for (uint32_t i = 0; i <= seconds; i++) {
+        struct gk_msg msg = rig_hello_msg(rig, 1, life);
+        struct gk_msg ping = rig_msg(rig, GK_KIND_PING, 1);
+
+        rig_send(rig, rig_route(1, 1), &ping);
+        msg = rig_hello_msg(rig, 1, life);
+        msg.body.hello.life_nonce = life_nonce;
+        msg.body.hello.slot = slot;
+        rig_say_hello(rig, 1, life, &msg);
+        rig->now_us += GK_PING_US;
+    }
+}
+
 /* Two processes of one rank that both still join must not each hold some shards for ever: the same
- * one wins everywhere, by its slot, then by its nonce, whoever came first. */
+ * one wins everywhere, by its slot, then by its nonce, whoever came first; but not by one message. */
 Test(server_session, joining_lives_do_not_block_each_other)
 {
     struct rig *rig = rig_running(2);
-    struct gk_msg msg;
 
-    rig_hello(rig, 1, 2); /* a greater nonce than life 1 */
-    cr_kind(rig, GK_KIND_WELCOME);
-    msg = rig_hello_msg(rig, 1, 3);
-    msg.body.hello.life_nonce = 1; /* a smaller one */
-    rig_say_hello(rig, 1, 3, &msg);
+    ask(rig, 2, 3000, GK_SLOT_NONE, 3); /* a greater nonce than life 1 */
     cr_code(rig, GK_CODE_HELD);
-    msg.body.hello.slot = GK_SLOT_STEP;
-    rig_say_hello(rig, 1, 3, &msg);
+    ask(rig, 2, 3000, GK_SLOT_NONE, 1);
     cr_kind(rig, GK_KIND_WELCOME);
-    rig_hello(rig, 1, 4);
+    ask(rig, 3, 1, GK_SLOT_NONE, 10); /* a smaller one */
     cr_code(rig, GK_CODE_HELD);
+    ask(rig, 3, 1, GK_SLOT_STEP, 4);
+    cr_kind(rig, GK_KIND_WELCOME);
+    ask(rig, 4, 5000, GK_SLOT_NONE, 10);
+    cr_code(rig, GK_CODE_HELD);
+    rig_free(rig);
+}
+
+/* Three ask: the one that comes after the best of them waits, until that one is silent. */
+Test(server_session, rivals)
+{
+    struct rig *rig = rig_running(2);
+
+    ask(rig, 2, 5000, GK_SLOT_NONE, 2);
+    ask(rig, 3, 4000, GK_SLOT_NONE, 1);
+    cr_code(rig, GK_CODE_HELD);
+    ask(rig, 3, 4000, GK_SLOT_NONE, 4);
+    cr_code(rig, GK_CODE_HELD);
+    ask(rig, 3, 4000, GK_SLOT_NONE, 0);
+    cr_kind(rig, GK_KIND_WELCOME);
     rig_free(rig);
 }
 
