@@ -103,10 +103,11 @@ Test(join, others_poll_until_there_is_a_version)
     toy_join(&toy);
     toy_wait(&toy, 20 * SECOND);
     cr_assert(rig_in(&rig, GK_PHASE_JOINING));
-    cr_assert_eq(toy.shards[1].handled[GK_KIND_HELLO], 101);
+    cr_assert_eq(toy.shards[1].handled[GK_KIND_HELLO], 102, "one more to say that it stands");
     cr_assert_eq(toy.shards[1].handled[GK_KIND_PING], 20);
     cr_assert_eq(toy.shards[1].handled[GK_KIND_INIT], 0);
     cr_assert_eq(rig.counts[GK_WORKER_MAKE_INIT], 0);
+    cr_assert_eq(toy.shards[1].rank_slot, GK_SLOT_STEP, "nobody may push it out");
     toy_begun(&toy, 0);
     toy.shards[1].initialised = false;
     toy_wait(&toy, SECOND);

@@ -91,6 +91,31 @@ Test(leave, is_retried)
     close_both(&rig, &toy);
 }
 
+/* The final version was seen everywhere: an empty server, another run or a stranger at an address
+ * changes nothing any more. */
+Test(leave, server_that_was_replaced)
+{
+    for (int kind = 0; kind < 2; kind++) {
+        struct rig rig;
+        struct toy toy;
+
+        open_leaving(&rig, &toy, two);
+        rig_down(&rig, 1);
+        toy_restart(&toy, 1);
+        if (kind == 0) {
+            toy.shards[1].initialised = false;
+        } else {
+            toy.shards[1].uid.lo++;
+        }
+        rig_up(&rig, 1);
+        toy_serve(&toy);
+        toy_wait(&toy, 10 * SECOND);
+        cr_assert(rig.exited && rig.exit_code == GK_EXIT_OK, "kind %d: exit %d", kind,
+                  rig.exit_code);
+        close_both(&rig, &toy);
+    }
+}
+
 Test(leave, ok_to_something_else)
 {
     struct rig rig;

@@ -23,6 +23,7 @@ struct toy_shard {
     uint64_t version, durable;
     uint32_t rank_incarnation;
     uint64_t rank_nonce;
+    uint32_t rank_slot;
     uint32_t verdict;
     uint64_t verdict_step;
     uint32_t verdict_incarnation;
@@ -196,6 +197,7 @@ static inline void toy_hello(struct toy *toy, struct toy_shard *shard, const str
         }
     }
     shard->rank_nonce = hello->life_nonce;
+    shard->rank_slot = hello->slot;
     shard->rank_incarnation =
         msg->h.incarnation > shard->rank_incarnation ? msg->h.incarnation : shard->rank_incarnation;
     toy_welcome_body(shard, toy_reply(toy, shard, GK_KIND_WELCOME, &msg->h));

@@ -54,6 +54,7 @@ struct gk_shard {
     uint64_t pull_version;
     struct gk_retry leave;
     bool left;
+    bool gone; /* LEAVING: another job or an empty server answers there now */
     uint64_t ping_due_us;
 };
 

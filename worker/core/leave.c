@@ -46,14 +46,15 @@ void gk_leave_ok(struct gk_worker *worker, struct gk_shard *shard, const struct 
     gk_stall_progress(worker);
 }
 
-/* Down for the time that a server lingers, or silent until the deadline. */
+/* Replaced by something else, down for the time that a server lingers, or silent until the
+ * deadline. */
 static bool is_gone(const struct gk_worker *worker, const struct gk_shard *shard)
 {
     uint64_t down_us = worker->now_us - gk_max_u64(shard->unready_us, worker->leaving_us);
     uint64_t silent_us = worker->now_us - gk_max_u64(shard->heard_us, worker->leaving_us);
     uint64_t deadline_us = worker->config->deadline_us;
 
-    return (shard->state != GK_SESSION_READY && down_us > GK_LINGER_US) ||
+    return shard->gone || (shard->state != GK_SESSION_READY && down_us > GK_LINGER_US) ||
            (deadline_us > 0 && silent_us >= deadline_us);
 }
 

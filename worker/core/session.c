@@ -14,6 +14,8 @@
 #include "common/bits.h"
 #include "common/exit.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { POLL_US = 200 * 1000 };
@@ -87,7 +89,11 @@ static void fill_slot(const struct gk_worker *worker, const struct gk_shard *sha
     const struct gk_ring_entry *entry;
 
     if (worker->phase == GK_PHASE_JOINING && !worker->resumes) {
-        hello->slot = GK_SLOT_NONE;
+        /* Welcomed everywhere before version 1, this life stands at step 0 with an empty residual:
+         * that is a slot, and no process without one may push it out any more. */
+        bool stands = worker->all_welcomed && gk_exchange_highest(worker) == 0;
+
+        hello->slot = stands ? GK_SLOT_STEP : GK_SLOT_NONE;
         return;
     }
     if (worker->phase == GK_PHASE_LEAVING) {
@@ -124,7 +130,28 @@ static void send_hello(struct gk_worker *worker, struct gk_shard *shard)
     gk_words_set(&msg->words, "%s", worker->config->job);
 }
 
-/* What a WELCOME must not contradict.  False: EXIT was emitted. */
+/* The job cannot go on with this shard.  A worker that is leaving has the final version of all
+ * shards already: what became of a server since then is not its failure. */
+static void give_up(struct gk_worker *worker, struct gk_shard *shard, int exit_code,
+                    const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+static void give_up(struct gk_worker *worker, struct gk_shard *shard, int exit_code,
+                    const char *format, ...)
+{
+    char text[GK_WORDS_BYTES];
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    if (worker->phase == GK_PHASE_LEAVING) {
+        shard->gone = true;
+    } else {
+        gk_worker_exit(worker, exit_code, "%s", text);
+    }
+}
+
+/* What a WELCOME must not contradict.  False: it does, and what follows is decided. */
 static bool check_welcome(struct gk_worker *worker, struct gk_shard *shard,
                           const struct gk_msg *msg)
 {
@@ -135,31 +162,30 @@ static bool check_welcome(struct gk_worker *worker, struct gk_shard *shard,
 
     /* Before INIT a shard does not know its range yet. */
     if (msg->h.shard != shard->index || (msg->h.hi > 0 && other_range)) {
-        gk_worker_exit(worker, GK_EXIT_REFUSED,
-                       "%s serves shard %u with parameters [%llu, %llu), expected shard %u with "
-                       "[%llu, %llu): check the order of --servers",
-                       address, msg->h.shard, (unsigned long long)msg->h.lo,
-                       (unsigned long long)msg->h.hi, shard->index, (unsigned long long)shard->lo,
-                       (unsigned long long)shard->hi);
+        give_up(worker, shard, GK_EXIT_REFUSED,
+                "%s serves shard %u with parameters [%llu, %llu), expected shard %u with "
+                "[%llu, %llu): check the order of --servers",
+                address, msg->h.shard, (unsigned long long)msg->h.lo, (unsigned long long)msg->h.hi,
+                shard->index, (unsigned long long)shard->lo, (unsigned long long)shard->hi);
         return false;
     }
     if (worker->rank == GK_RANK_ANY ? msg->h.rank >= worker->config->workers
                                     : msg->h.rank != worker->rank) {
-        gk_worker_exit(worker, GK_EXIT_REFUSED, "shard %u at %s welcomes rank %u of %u workers",
-                       shard->index, address, msg->h.rank, worker->config->workers);
+        give_up(worker, shard, GK_EXIT_REFUSED, "shard %u at %s welcomes rank %u of %u workers",
+                shard->index, address, msg->h.rank, worker->config->workers);
         return false;
     }
     if (worker->phase != GK_PHASE_JOINING && welcome->initialised &&
         (welcome->job_uid.hi != worker->job_uid.hi || welcome->job_uid.lo != worker->job_uid.lo)) {
-        gk_worker_exit(worker, GK_EXIT_REFUSED, "shard %u at %s now serves another run of job '%s'",
-                       shard->index, address, worker->config->job);
+        give_up(worker, shard, GK_EXIT_REFUSED, "shard %u at %s now serves another run of job '%s'",
+                shard->index, address, worker->config->job);
         return false;
     }
     if (!welcome->initialised && highest > 0) {
-        gk_worker_exit(worker, GK_EXIT_PEER,
-                       "LOST_SHARD: shard %u at %s came back without its state while the job is at "
-                       "version %llu; start the job again",
-                       shard->index, address, (unsigned long long)highest);
+        give_up(worker, shard, GK_EXIT_PEER,
+                "LOST_SHARD: shard %u at %s came back without its state while the job is at "
+                "version %llu; start the job again",
+                shard->index, address, (unsigned long long)highest);
         return false;
     }
     return true;
@@ -237,6 +263,15 @@ static void note_welcome(struct gk_worker *worker, struct gk_shard *shard, const
     gk_init_observe(worker, shard);
 }
 
+/* All shards have welcomed this life; they are told at once, not at the next poll. */
+static void stand(struct gk_worker *worker)
+{
+    worker->all_welcomed = true;
+    for (uint32_t i = 0; i < worker->config->servers; i++) {
+        gk_retry_start(worker, &worker->shards[i].hello);
+    }
+}
+
 void gk_session_welcome(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg)
 {
     if (shard->state == GK_SESSION_DOWN || msg->body.welcome.life_nonce != worker->life_nonce ||
@@ -266,7 +301,9 @@ void gk_session_welcome(struct gk_worker *worker, struct gk_shard *shard, const 
         if (msg->body.welcome.highest_incarnation > worker->incarnation) {
             raise_incarnation(worker, shard, msg->body.welcome.highest_incarnation);
         }
-        worker->all_welcomed = gk_session_all_ready(worker);
+        if (gk_session_all_ready(worker)) {
+            stand(worker);
+        }
     }
 }
 
@@ -298,8 +335,8 @@ void gk_session_refuse(struct gk_worker *worker, struct gk_shard *shard, const s
     shard->refusal = msg->h.code;
     shard->refusal_words = msg->words;
     if (!retryable) {
-        gk_worker_exit(worker, GK_EXIT_REFUSED, "refused by shard %u at %s (%s): %s", shard->index,
-                       address, gk_code_name(msg->h.code), msg->words.text);
+        give_up(worker, shard, GK_EXIT_REFUSED, "refused by shard %u at %s (%s): %s", shard->index,
+                address, gk_code_name(msg->h.code), msg->words.text);
         return;
     }
     if (!known) {
@@ -319,9 +356,9 @@ static void nack_fatal(struct gk_worker *worker, struct gk_shard *shard, const s
     } else if (msg->h.code == GK_CODE_LOST_SHARD) {
         exit_code = GK_EXIT_PEER;
     }
-    gk_worker_exit(worker, exit_code, "shard %u at %s says %s at step %llu: %s", shard->index,
-                   worker->config->addresses[shard->index], gk_code_name(msg->h.code),
-                   (unsigned long long)worker->target, msg->words.text);
+    give_up(worker, shard, exit_code, "shard %u at %s says %s at step %llu: %s", shard->index,
+            worker->config->addresses[shard->index], gk_code_name(msg->h.code),
+            (unsigned long long)worker->target, msg->words.text);
 }
 
 void gk_session_nack(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg)
