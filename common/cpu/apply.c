@@ -37,10 +37,11 @@ static void run_dense(const struct apply *apply, const struct part *part, struct
     const float *sums = part->sums + (run.lo - part->tile.lo);
     uint64_t n = run.hi - run.lo;
 
-    if (apply->with_moment)
+    if (apply->with_moment) {
         apply->with_moment(args->p + run.lo, args->m + run.lo, sums, n, step);
-    else
+    } else {
         apply->loops->sgd(args->p + run.lo, sums, n, step);
+    }
 }
 
 /* The entries of a run, whose elements are otherwise untouched by the step. */
@@ -50,8 +51,9 @@ static void run_sparse(const struct apply *apply, struct part *part, struct gk_r
     const uint32_t *idx = part->update->idx;
     uint64_t end = part->first;
 
-    while (end < part->last && idx[end] < run.hi)
+    while (end < part->last && idx[end] < run.hi) {
         end++;
+    }
     apply->loops->sgd_sparse(apply->args->p, idx + part->first, part->update->val + part->first,
                              end - part->first, step);
     part->first = end;
@@ -76,10 +78,11 @@ static void run_one(const struct apply *apply, struct part *part, struct gk_rang
         .decays = decays,
     };
 
-    if (part->sums)
+    if (part->sums) {
         run_dense(apply, part, run, &step);
-    else
+    } else {
         run_sparse(apply, part, run, &step);
+    }
 }
 
 /* The tile cut at the borders of the decay ranges. */
@@ -93,14 +96,17 @@ static void run_all(const struct apply *apply, struct part *part)
         struct gk_range decay = {gk_max_u64(args->decay[d].lo, part->tile.lo),
                                  gk_min_u64(args->decay[d].hi, part->tile.hi)};
 
-        if (at < decay.lo)
+        if (at < decay.lo) {
             run_one(apply, part, (struct gk_range){at, decay.lo}, false);
-        if (decay.lo < decay.hi)
+        }
+        if (decay.lo < decay.hi) {
             run_one(apply, part, decay, true);
+        }
         at = gk_max_u64(at, decay.hi);
     }
-    if (at < part->tile.hi)
+    if (at < part->tile.hi) {
         run_one(apply, part, (struct gk_range){at, part->tile.hi}, false);
+    }
 }
 
 /* How many of the update's entries from `first` fall into the tile; an index that does not rise
@@ -109,8 +115,9 @@ static uint64_t entries_end(const struct gk_update *update, uint64_t first, stru
 {
     uint64_t end = first;
 
-    while (end < update->n && update->idx[end] - tile.lo < tile.hi - tile.lo)
+    while (end < update->n && update->idx[end] - tile.lo < tile.hi - tile.lo) {
         end++;
+    }
     return end;
 }
 
@@ -127,25 +134,29 @@ static void apply_sparse(struct apply *apply, uint32_t u, struct part *part)
         run_all(apply, part);
         return;
     }
-    for (uint64_t j = part->first; j < part->last; j++)
+    for (uint64_t j = part->first; j < part->last; j++) {
         apply->spread[update->idx[j] - part->tile.lo] = update->val[j];
+    }
     part->sums = apply->spread;
     run_all(apply, part);
-    for (uint64_t j = part->first; j < part->last; j++)
+    for (uint64_t j = part->first; j < part->last; j++) {
         apply->spread[update->idx[j] - part->tile.lo] = 0.0f;
+    }
 }
 
 static void apply_tile(struct apply *apply, struct gk_range tile)
 {
     const struct gk_apply_args *args = apply->args;
 
-    while (apply->decay_at < args->decay_count && args->decay[apply->decay_at].hi <= tile.lo)
+    while (apply->decay_at < args->decay_count && args->decay[apply->decay_at].hi <= tile.lo) {
         apply->decay_at++;
+    }
     for (uint32_t u = 0; u < args->updates_count; u++) {
         struct part part = {.update = &args->updates[u], .tile = tile};
 
-        if (part.update->samples == 0) /* a version without an optimizer step */
+        if (part.update->samples == 0) { /* a version without an optimizer step */
             continue;
+        }
         if (part.update->idx) {
             apply_sparse(apply, u, &part);
         } else {
@@ -172,8 +183,9 @@ struct gk_ticket gk_cpu_apply(struct gk_queue *queue, const struct gk_apply_args
     const struct gk_ticket done = {0};
     struct apply apply = {.loops = queue->loops, .args = args};
 
-    if (queue->err != GK_OK || args->optimizer == GK_OPTIMIZER_NONE)
+    if (queue->err || args->optimizer == GK_OPTIMIZER_NONE) {
         return done;
+    }
     if (args->optimizer == GK_OPTIMIZER_MOMENTUM) {
         apply.with_moment = queue->loops->momentum;
     } else if (args->optimizer == GK_OPTIMIZER_NESTEROV) {
@@ -191,12 +203,14 @@ struct gk_ticket gk_cpu_apply(struct gk_queue *queue, const struct gk_apply_args
     apply.cursors =
         gk_cpu_scratch(queue, GK_CPU_SCRATCH_CURSORS, args->updates_count * sizeof(*apply.cursors));
     apply.spread = gk_cpu_scratch(queue, GK_CPU_SCRATCH_TILE, APPLY_TILE * sizeof(*apply.spread));
-    if (!apply.cursors || !apply.spread)
+    if (!apply.cursors || !apply.spread) {
         return done;
+    }
     memset(apply.cursors, 0, args->updates_count * sizeof(*apply.cursors));
     memset(apply.spread, 0, APPLY_TILE * sizeof(*apply.spread));
-    for (uint64_t lo = 0; lo < args->len; lo += APPLY_TILE)
+    for (uint64_t lo = 0; lo < args->len; lo += APPLY_TILE) {
         apply_tile(&apply, (struct gk_range){lo, gk_min_u64(lo + APPLY_TILE, args->len)});
+    }
     check_updates(&apply);
     return done;
 }

@@ -23,30 +23,36 @@ static void add_append(float *dst, const float *g, const float *e, struct gk_ran
         float x = add_zero_or(e, i, g[i]);
 
         dst[i] = x;
-        if (!(fabsf(x) < t))
+        if (!(fabsf(x) < t)) {
             put(list, i, x);
+        }
     }
 }
 
 static void append(const float *u, struct gk_range range, float t, struct gk_cpu_list *list)
 {
-    for (uint64_t i = range.lo; i < range.hi; i++)
-        if (!(fabsf(u[i]) < t))
+    for (uint64_t i = range.lo; i < range.hi; i++) {
+        if (!(fabsf(u[i]) < t)) {
             put(list, i, u[i]);
+        }
+    }
 }
 
 static void append_band(const float *u, struct gk_range range, float lo, float hi,
                         struct gk_cpu_list *list)
 {
-    for (uint64_t i = range.lo; i < range.hi; i++)
-        if (fabsf(u[i]) >= lo && fabsf(u[i]) < hi)
+    for (uint64_t i = range.lo; i < range.hi; i++) {
+        if (fabsf(u[i]) >= lo && fabsf(u[i]) < hi) {
             put(list, i, u[i]);
+        }
+    }
 }
 
 static void add(float *dst, const float *g, const float *e, struct gk_range range)
 {
-    for (uint64_t i = range.lo; i < range.hi; i++)
+    for (uint64_t i = range.lo; i < range.hi; i++) {
         dst[i] = add_zero_or(e, i, g[i]);
+    }
 }
 
 static void accumulate(const struct gk_accumulate_args *args)
@@ -74,11 +80,13 @@ static void moments(const float *u, uint64_t n, float lo, struct gk_cpu_moments 
             ret->bad++;
             continue;
         }
-        if (gk_cpu_key(u[i]) > ret->key_max)
+        if (gk_cpu_key(u[i]) > ret->key_max) {
             ret->key_max = gk_cpu_key(u[i]);
+        }
         ret->nonzeros += u[i] != 0.0f;
-        if (!(fabsf(u[i]) >= lo))
+        if (!(fabsf(u[i]) >= lo)) {
             continue;
+        }
         ret->count++;
         ret->sum[lane] += x;
         ret->squares[lane] += x * x;
@@ -90,8 +98,9 @@ static uint64_t count_above(const float *u, uint64_t n, float t)
 {
     uint64_t count = 0;
 
-    for (uint64_t i = 0; i < n; i++)
+    for (uint64_t i = 0; i < n; i++) {
         count += fabsf(u[i]) > t && isfinite(u[i]);
+    }
     return count;
 }
 
@@ -99,8 +108,9 @@ static uint64_t hash(const float *x, uint64_t n, uint64_t base)
 {
     uint64_t sum = 0;
 
-    for (uint64_t i = 0; i < n; i++)
+    for (uint64_t i = 0; i < n; i++) {
         sum += gk_hash_term(0, base + i, gk_float_bits(x[i]));
+    }
     return sum;
 }
 
@@ -108,8 +118,9 @@ static uint64_t hash(const float *x, uint64_t n, uint64_t base)
 
 static void sum_dense(float *restrict sums, const float *restrict x, uint64_t n)
 {
-    for (uint64_t i = 0; i < n; i++)
+    for (uint64_t i = 0; i < n; i++) {
         sums[i] += x[i];
+    }
 }
 
 static bool sum_emit(float *sums, uint64_t n, uint64_t index0, struct gk_cpu_list *list)
@@ -117,8 +128,9 @@ static bool sum_emit(float *sums, uint64_t n, uint64_t index0, struct gk_cpu_lis
     bool finite = true;
 
     for (uint64_t i = 0; i < n; i++) {
-        if (gk_float_bits(sums[i]) == GK_CPU_UNTOUCHED)
+        if (gk_float_bits(sums[i]) == GK_CPU_UNTOUCHED) {
             continue;
+        }
         put(list, index0 + i, sums[i]);
         finite = finite && isfinite(sums[i]);
         sums[i] = gk_bits_float(GK_CPU_UNTOUCHED);
@@ -128,9 +140,11 @@ static bool sum_emit(float *sums, uint64_t n, uint64_t index0, struct gk_cpu_lis
 
 static bool finite_all(const float *x, uint64_t n)
 {
-    for (uint64_t i = 0; i < n; i++)
-        if (!isfinite(x[i]))
+    for (uint64_t i = 0; i < n; i++) {
+        if (!isfinite(x[i])) {
             return false;
+        }
+    }
     return true;
 }
 
@@ -155,8 +169,9 @@ static float moment(float m, float g, float momentum)
 static void sgd(float *restrict p, const float *restrict sums, uint64_t n,
                 const struct gk_cpu_step *step)
 {
-    for (uint64_t i = 0; i < n; i++)
+    for (uint64_t i = 0; i < n; i++) {
         p[i] = fmaf(step->minus_lr, gradient(p[i], sums[i], step), p[i]);
+    }
 }
 
 static void sgd_sparse(float *restrict p, const uint32_t *restrict idx, const float *restrict sums,

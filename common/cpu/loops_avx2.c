@@ -105,8 +105,9 @@ static void moments_lanes(const float *u, uint64_t rows, float lo, unsigned lane
     ret->count += sum_epi32(count);
     ret->bad += 8 * rows - sum_epi32(finite_count);
     ret->nonzeros += sum_epi32(finite_count) - sum_epi32(zeros);
-    if (max_epu32(key_max) > ret->key_max)
+    if (max_epu32(key_max) > ret->key_max) {
         ret->key_max = max_epu32(key_max);
+    }
 }
 
 static void moments(const float *u, uint64_t n, float lo, struct gk_cpu_moments *ret)
@@ -114,8 +115,9 @@ static void moments(const float *u, uint64_t n, float lo, struct gk_cpu_moments 
     const uint64_t rows = n / GK_CPU_STATS_LANES;
     struct gk_cpu_moments rest = {0};
 
-    for (unsigned lane = 0; lane < GK_CPU_STATS_LANES; lane += 8)
+    for (unsigned lane = 0; lane < GK_CPU_STATS_LANES; lane += 8) {
         moments_lanes(u, rows, lo, lane, ret);
+    }
     gk_cpu_loops_reference.moments(u + rows * GK_CPU_STATS_LANES, n % GK_CPU_STATS_LANES, lo,
                                    &rest);
     for (unsigned lane = 0; lane < GK_CPU_STATS_LANES; lane++) {
@@ -126,8 +128,9 @@ static void moments(const float *u, uint64_t n, float lo, struct gk_cpu_moments 
     ret->count += rest.count;
     ret->bad += rest.bad;
     ret->nonzeros += rest.nonzeros;
-    if (rest.key_max > ret->key_max)
+    if (rest.key_max > ret->key_max) {
         ret->key_max = rest.key_max;
+    }
 }
 
 static uint64_t count_above(const float *u, uint64_t n, float t)
@@ -144,8 +147,9 @@ static uint64_t count_above(const float *u, uint64_t n, float t)
 
         count += (unsigned)__builtin_popcount((unsigned)_mm256_movemask_ps(above));
     }
-    for (; i < n; i++)
+    for (; i < n; i++) {
         count += fabsf(u[i]) > t && isfinite(u[i]);
+    }
     return count;
 }
 
@@ -196,11 +200,13 @@ static void sum_dense(float *restrict sums, const float *restrict x, uint64_t n)
 {
     uint64_t i = 0;
 
-    for (; i + 8 <= n; i += 8)
+    for (; i + 8 <= n; i += 8) {
         _mm256_storeu_ps(sums + i,
                          _mm256_add_ps(_mm256_loadu_ps(sums + i), _mm256_loadu_ps(x + i)));
-    for (; i < n; i++)
+    }
+    for (; i < n; i++) {
         sums[i] += x[i];
+    }
 }
 
 static bool finite_all(const float *x, uint64_t n)
@@ -209,12 +215,15 @@ static bool finite_all(const float *x, uint64_t n)
     __m256 good = all_ones();
     uint64_t i = 0;
 
-    for (; i + 8 <= n; i += 8)
+    for (; i + 8 <= n; i += 8) {
         good = _mm256_and_ps(
             good, _mm256_cmp_ps(gk_avx2_abs(_mm256_loadu_ps(x + i)), infinity, _CMP_LT_OQ));
-    for (; i < n; i++)
-        if (!isfinite(x[i]))
+    }
+    for (; i < n; i++) {
+        if (!isfinite(x[i])) {
             return false;
+        }
+    }
     return _mm256_movemask_ps(good) == 0xff;
 }
 
@@ -247,17 +256,19 @@ GK_AVX2_INLINE void sgd_with(float *restrict p, const float *restrict sums, uint
             p + i,
             _mm256_fmadd_ps(minus_lr, gradient8(x, _mm256_loadu_ps(sums + i), step, decays), x));
     }
-    for (; i < n; i++)
+    for (; i < n; i++) {
         p[i] = fmaf(step->minus_lr, gradient1(p[i], sums[i], step, decays), p[i]);
+    }
 }
 
 static void sgd(float *restrict p, const float *restrict sums, uint64_t n,
                 const struct gk_cpu_step *step)
 {
-    if (step->decays)
+    if (step->decays) {
         sgd_with(p, sums, n, step, true);
-    else
+    } else {
         sgd_with(p, sums, n, step, false);
+    }
 }
 
 static void sgd_sparse(float *restrict p, const uint32_t *restrict idx, const float *restrict sums,

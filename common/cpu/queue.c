@@ -7,8 +7,9 @@ enum { ALIGN_BYTES = 64, TILE = 4096, PLANES = 3 };
 
 static void *aligned_new(size_t bytes)
 {
-    if (bytes > SIZE_MAX - ALIGN_BYTES)
+    if (bytes > SIZE_MAX - ALIGN_BYTES) {
         return NULL;
+    }
     bytes = (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
     return aligned_alloc(ALIGN_BYTES, bytes > 0 ? bytes : ALIGN_BYTES);
 }
@@ -30,22 +31,26 @@ enum gk_err gk_cpu_queue_open(const struct gk_cpu_loops *loops, struct gk_queue 
 
 void gk_cpu_close(struct gk_queue *queue)
 {
-    if (!queue)
+    if (!queue) {
         return;
-    for (unsigned i = 0; i < GK_CPU_SCRATCH_COUNT; i++)
+    }
+    for (unsigned i = 0; i < GK_CPU_SCRATCH_COUNT; i++) {
         free(queue->scratch[i].memory);
+    }
     free(queue);
 }
 
 void *gk_cpu_scratch(struct gk_queue *queue, enum gk_cpu_scratch use, size_t bytes)
 {
-    if (queue->scratch[use].memory && queue->scratch[use].bytes >= bytes)
+    if (queue->scratch[use].memory && queue->scratch[use].bytes >= bytes) {
         return queue->scratch[use].memory;
+    }
     free(queue->scratch[use].memory);
     queue->scratch[use].memory = aligned_new(bytes);
     queue->scratch[use].bytes = bytes;
-    if (!queue->scratch[use].memory)
+    if (!queue->scratch[use].memory) {
         queue->err = GK_E_NOMEM;
+    }
     return queue->scratch[use].memory;
 }
 
@@ -60,8 +65,9 @@ void *gk_cpu_alloc(struct gk_queue *queue, enum gk_memory kind, size_t bytes)
 
     (void)queue; /* the heap serves every queue and both kinds */
     (void)kind;
-    if (memory)
+    if (memory) {
         memset(memory, 0, bytes);
+    }
     return memory;
 }
 
@@ -74,8 +80,9 @@ void gk_cpu_free(struct gk_queue *queue, enum gk_memory kind, void *memory)
 
 struct gk_ticket gk_cpu_copy(struct gk_queue *queue, void *target, const void *source, size_t bytes)
 {
-    if (queue->err == GK_OK && bytes > 0)
+    if (!queue->err && bytes > 0) {
         memcpy(target, source, bytes);
+    }
     return (struct gk_ticket){0};
 }
 

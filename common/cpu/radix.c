@@ -21,14 +21,16 @@ void gk_cpu_radix_count(struct gk_cpu_radix *radix, const float *x, uint64_t n)
         even[gk_cpu_key(x[i]) >> GK_CPU_RADIX_SHIFT]++;
         odd[gk_cpu_key(x[i + 1]) >> GK_CPU_RADIX_SHIFT]++;
     }
-    if (i < n)
+    if (i < n) {
         even[gk_cpu_key(x[i]) >> GK_CPU_RADIX_SHIFT]++;
+    }
 }
 
 void gk_cpu_radix_join(struct gk_cpu_radix *radix)
 {
-    for (uint32_t bin = 0; bin < GK_CPU_RADIX_BINS; bin++)
+    for (uint32_t bin = 0; bin < GK_CPU_RADIX_BINS; bin++) {
         radix->bins[bin] += radix->odd[bin];
+    }
 }
 
 /* The digit of the entry that is *rank-th from the top; *rank becomes its rank among those of the
@@ -77,13 +79,16 @@ struct gk_cpu_kth gk_cpu_radix_kth(struct gk_cpu_radix *radix, const float *x, u
     uint32_t middle, low;
 
     memset(bins, 0, LOW_BINS * sizeof(*bins));
-    for (uint64_t i = 0; i < count; i++)
+    for (uint64_t i = 0; i < count; i++) {
         bins[spare[i] >> LOW_BITS & LOW_MASK]++;
+    }
     middle = digit.digit << LOW_BITS | find_digit(bins, LOW_MASK, &rank);
     memset(bins, 0, LOW_BINS * sizeof(*bins));
-    for (uint64_t i = 0; i < count; i++)
-        if (spare[i] >> LOW_BITS == middle)
+    for (uint64_t i = 0; i < count; i++) {
+        if (spare[i] >> LOW_BITS == middle) {
             bins[spare[i] & LOW_MASK]++;
+        }
+    }
     low = find_digit(bins, LOW_MASK, &rank);
     return (struct gk_cpu_kth){.key = middle << LOW_BITS | low, .above = digit.k - rank};
 }

@@ -12,13 +12,16 @@ float gk_cpu_select_settle(const struct gk_select_args *args, uint64_t i, float 
 {
     struct gk_select_report *report = args->report;
 
-    if (report->bad++ == 0)
+    if (report->bad++ == 0) {
         report->bad_first = i;
-    if (args->policy != GK_NONFINITE_ZERO)
+    }
+    if (args->policy != GK_NONFINITE_ZERO) {
         return x;
+    }
     x = args->e ? args->e[i] : 0.0f;
-    if (!isfinite(x)) /* a residual that was damaged elsewhere: going on with it would push it */
+    if (!isfinite(x)) { /* a residual that was damaged elsewhere: going on with it would push it */
         x = 0.0f;
+    }
     args->dst[i] = x;
     return x;
 }
@@ -47,11 +50,13 @@ static bool select_segment(struct gk_queue *queue, const struct gk_select_args *
     GK_ASSERT(segment.tune->tile > 0 && segment.tune->tile % 32 == 0 &&
               segment.tune->partitions > 0);
     segment.k = gk_min_u64(args->k[s], segment.range.hi - segment.range.lo);
-    if (!gk_cpu_select_refuses(args))
+    if (!gk_cpu_select_refuses(args)) {
         GK_ASSERT(args->room - report->n >= segment.k);
+    }
     segment.out = (struct gk_cpu_list){.idx = args->idx + report->n, .val = args->val + report->n};
-    if (segment.range.lo == segment.range.hi)
+    if (segment.range.lo == segment.range.hi) {
         return true;
+    }
     ok = wants_full(&segment) ? gk_cpu_select_full(queue, &segment)
                               : gk_cpu_select_guess(queue, &segment);
     report->n += segment.out.n;
@@ -64,22 +69,27 @@ struct gk_ticket gk_cpu_select(struct gk_queue *queue, const struct gk_select_ar
     size_t states_bytes = args->segments_count * sizeof(*args->state);
     struct gk_select_state *states = NULL;
 
-    if (queue->err != GK_OK)
+    if (queue->err) {
         return done;
+    }
     *args->report = (struct gk_select_report){.passes = 1};
     if (args->state) {
         /* The states are committed at the end: a later segment may still refuse the whole step. */
         states = gk_cpu_scratch(queue, GK_CPU_SCRATCH_STATES, states_bytes);
-        if (!states)
+        if (!states) {
             return done;
+        }
         memcpy(states, args->state, states_bytes);
     }
-    for (uint32_t s = 0; s < args->segments_count; s++)
-        if (!select_segment(queue, args, s, states ? &states[s] : NULL))
+    for (uint32_t s = 0; s < args->segments_count; s++) {
+        if (!select_segment(queue, args, s, states ? &states[s] : NULL)) {
             return done;
-    if (gk_cpu_select_refuses(args))
+        }
+    }
+    if (gk_cpu_select_refuses(args)) {
         args->report->n = 0;
-    else if (states)
+    } else if (states) {
         memcpy(args->state, states, states_bytes);
+    }
     return done;
 }

@@ -38,8 +38,9 @@ GK_AVX2_INLINE uint64_t append8(struct gk_cpu_list out, uint64_t n, uint64_t i, 
 
 GK_AVX2_INLINE uint64_t append1(struct gk_cpu_list out, uint64_t n, uint64_t i, float x, bool hit)
 {
-    if (!hit)
+    if (!hit) {
         return n;
+    }
     out.idx[n] = (uint32_t)i;
     out.val[n] = x;
     return n + 1;
@@ -51,8 +52,9 @@ GK_AVX2_INLINE uint64_t append32(struct gk_cpu_list out, uint64_t n, uint64_t i,
 {
     __m256 any = _mm256_or_ps(_mm256_or_ps(hits.v0, hits.v1), _mm256_or_ps(hits.v2, hits.v3));
 
-    if (_mm256_movemask_ps(any) == 0)
+    if (_mm256_movemask_ps(any) == 0) {
         return n;
+    }
     n = append8(out, n, i, x.v0, hits.v0);
     n = append8(out, n, i + 8, x.v1, hits.v1);
     n = append8(out, n, i + 16, x.v2, hits.v2);
@@ -139,10 +141,11 @@ GK_AVX2_INLINE void add_append(float *dst, const float *g, const float *e, struc
 void gk_avx2_add_append(float *dst, const float *g, const float *e, struct gk_range range, float t,
                         struct gk_cpu_list *list)
 {
-    if (e)
+    if (e) {
         add_append(dst, g, e, range, t, list);
-    else
+    } else {
         add_append(dst, g, NULL, range, t, list);
+    }
 }
 
 void gk_avx2_append(const float *u, struct gk_range range, float t, struct gk_cpu_list *list)
@@ -157,8 +160,9 @@ void gk_avx2_append(const float *u, struct gk_range range, float t, struct gk_cp
 
         n = append32(out, n, i, x, reaches32(x, threshold));
     }
-    for (; i < range.hi; i++)
+    for (; i < range.hi; i++) {
         n = append1(out, n, i, u[i], !(fabsf(u[i]) < t));
+    }
     list->n = n;
 }
 
@@ -178,8 +182,9 @@ void gk_avx2_append_band(const float *u, struct gk_range range, float lo, float 
 
         n = append32(out, n, i, x, hits);
     }
-    for (; i < range.hi; i++)
+    for (; i < range.hi; i++) {
         n = append1(out, n, i, u[i], fabsf(u[i]) >= lo && fabsf(u[i]) < hi);
+    }
     list->n = n;
 }
 
@@ -188,11 +193,13 @@ void gk_avx2_add(float *dst, const float *g, const float *e, struct gk_range ran
     const __m256 zero = _mm256_setzero_ps();
     uint64_t i = range.lo;
 
-    for (; i + 8 <= range.hi; i += 8)
+    for (; i + 8 <= range.hi; i += 8) {
         _mm256_storeu_ps(dst + i,
                          _mm256_add_ps(_mm256_loadu_ps(g + i), e ? _mm256_loadu_ps(e + i) : zero));
-    for (; i < range.hi; i++)
+    }
+    for (; i < range.hi; i++) {
         dst[i] = g[i] + (e ? e[i] : 0.0f);
+    }
 }
 
 bool gk_avx2_sum_emit(float *sums, uint64_t n, uint64_t index0, struct gk_cpu_list *list)
@@ -211,8 +218,9 @@ bool gk_avx2_sum_emit(float *sums, uint64_t n, uint64_t index0, struct gk_cpu_li
         uint64_t before = count;
 
         count = append32(out, count, index0 + i, x, hits);
-        if (count == before)
+        if (count == before) {
             continue;
+        }
         hits = reaches32(x, infinity);
         bad = _mm256_or_ps(
             bad, _mm256_or_ps(_mm256_or_ps(hits.v0, hits.v1), _mm256_or_ps(hits.v2, hits.v3)));

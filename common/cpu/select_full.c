@@ -25,8 +25,9 @@ static void settle_all(const struct gk_cpu_segment *segment, uint32_t *bins)
     float *u = segment->args->dst;
 
     for (uint64_t i = segment->range.lo; i < segment->range.hi; i++) {
-        if (gk_cpu_key(u[i]) < GK_KEY_NONFINITE)
+        if (gk_cpu_key(u[i]) < GK_KEY_NONFINITE) {
             continue;
+        }
         bins[gk_cpu_key(u[i]) >> GK_CPU_RADIX_SHIFT]--;
         bins[gk_cpu_key(gk_cpu_select_settle(segment->args, i, u[i])) >> GK_CPU_RADIX_SHIFT]++;
     }
@@ -39,8 +40,9 @@ static void take_tile(const struct gk_cpu_list *tile, uint32_t kth, uint64_t *ti
     for (uint64_t i = 0; i < tile->n; i++) {
         bool tie = gk_cpu_key(tile->val[i]) == kth;
 
-        if (tie && *ties == 0)
+        if (tie && *ties == 0) {
             continue;
+        }
         *ties -= tie;
         out->idx[out->n] = tile->idx[i];
         out->val[out->n] = tile->val[i];
@@ -59,8 +61,9 @@ static bool take_largest(struct gk_queue *queue, struct gk_cpu_segment *segment,
 
     tile.idx = gk_cpu_scratch(queue, GK_CPU_SCRATCH_TILE,
                               FULL_TILE * (sizeof(*tile.idx) + sizeof(*tile.val)));
-    if (!tile.idx)
+    if (!tile.idx) {
         return false;
+    }
     tile.val = (float *)(void *)(tile.idx + FULL_TILE);
     for (uint64_t lo = range.lo; lo < range.hi; lo += FULL_TILE) {
         tile.n = 0;
@@ -83,20 +86,25 @@ bool gk_cpu_select_full(struct gk_queue *queue, struct gk_cpu_segment *segment)
     uint32_t bad = 0;
 
     add_and_count(queue, segment);
-    for (uint32_t bin = GK_KEY_NONFINITE >> GK_CPU_RADIX_SHIFT; bin < GK_CPU_RADIX_BINS; bin++)
+    for (uint32_t bin = GK_KEY_NONFINITE >> GK_CPU_RADIX_SHIFT; bin < GK_CPU_RADIX_BINS; bin++) {
         bad |= bins[bin];
-    if (bad > 0)
+    }
+    if (bad > 0) {
         settle_all(segment, bins);
+    }
     args->report->appended += range.hi - range.lo;
-    if (gk_cpu_select_refuses(args) || segment->k == 0)
+    if (gk_cpu_select_refuses(args) || segment->k == 0) {
         return true;
+    }
     digit = gk_cpu_radix_digit(&queue->radix, segment->k);
     spare = gk_cpu_scratch(queue, GK_CPU_SCRATCH_KEYS, (digit.count + 1) * sizeof(*spare));
-    if (!spare)
+    if (!spare) {
         return false;
+    }
     kth = gk_cpu_radix_kth(&queue->radix, args->dst + range.lo, range.hi - range.lo, digit, spare);
-    if (!take_largest(queue, segment, kth))
+    if (!take_largest(queue, segment, kth)) {
         return false;
+    }
     if (segment->state) {
         segment->state->t = gk_cpu_magnitude(kth.key); /* 0 where there are fewer than k: cold */
         segment->state->kp = segment->k;

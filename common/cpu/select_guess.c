@@ -68,12 +68,14 @@ static bool pilot(struct gk_queue *queue, const struct gk_cpu_segment *segment, 
     float *sample;
 
     *ret_floor = 1;
-    if (r < PILOT_RANK_MIN)
+    if (r < PILOT_RANK_MIN) {
         return true;
+    }
     sample =
         gk_cpu_scratch(queue, GK_CPU_SCRATCH_PILOT, room * sizeof(*sample) + spare_bytes(room));
-    if (!sample)
+    if (!sample) {
         return false;
+    }
     for (uint64_t line = range.lo; line < range.hi; line += PILOT_STRIDE) {
         for (uint64_t i = line; i < gk_min_u64(line + PILOT_LINE, range.hi); i++) {
             sample[n] = args->g[i] + (args->e ? args->e[i] : 0.0f);
@@ -104,8 +106,9 @@ static bool guess(struct gk_queue *queue, const struct gk_cpu_segment *segment, 
     const struct gk_select_state *state = segment->state;
     float trend = fminf(1.0f, (float)state->kp / (float)segment->k);
 
-    if (!is_warm(state))
+    if (!is_warm(state)) {
         return pilot(queue, segment, ret_floor);
+    }
     *ret_floor = (uint32_t)gk_max_u64(1, gk_cpu_key(state->t * (1.0f - margin_of(state)) * trend));
     return true;
 }
@@ -127,8 +130,9 @@ static void settle(struct pass *pass, struct gk_cpu_list *list)
 
         if (gk_cpu_key(x) >= GK_KEY_NONFINITE) {
             x = gk_cpu_select_settle(pass->segment->args, at, x);
-            if (gk_cpu_key(x) >= GK_KEY_NONFINITE || gk_cpu_key(x) < pass->floor)
+            if (gk_cpu_key(x) >= GK_KEY_NONFINITE || gk_cpu_key(x) < pass->floor) {
                 continue;
+            }
         }
         list->idx[kept] = at;
         list->val[kept] = x;
@@ -144,8 +148,9 @@ static void prune(struct pass *pass, struct gk_cpu_list *list, uint64_t k)
 {
     struct gk_cpu_kth kth;
 
-    if (k == 0 || list->n < k)
+    if (k == 0 || list->n < k) {
         return;
+    }
     kth = gk_cpu_radix_find(&pass->queue->radix, list->val, list->n, k, pass->spare);
     gk_cpu_radix_keep(list, kth, k, list);
     pass->floor = kth.key + 1;
@@ -194,8 +199,9 @@ static void pass_all(struct pass *pass, struct gk_cpu_list *ret_list)
 
         pass->floor = shared;
         pass_partition(pass, part, &list);
-        if (pass->floor > shared)
+        if (pass->floor > shared) {
             shared = pass->floor - 1;
+        }
         memmove(ret_list->idx + ret_list->n, list.idx, list.n * sizeof(*list.idx));
         memmove(ret_list->val + ret_list->n, list.val, list.n * sizeof(*list.val));
         ret_list->n += list.n;
@@ -214,14 +220,16 @@ static void collect_band(struct pass *pass, uint32_t lo, uint32_t hi, uint64_t w
     list->n = 0;
     pass->floor = lo;
     for (uint64_t at = range.lo; at < range.hi; at += tile) {
-        if (list->n + tile > pass->cap)
+        if (list->n + tile > pass->cap) {
             prune(pass, list, want);
+        }
         pass->queue->loops->append_band(pass->segment->args->dst,
                                         (struct gk_range){at, gk_min_u64(at + tile, range.hi)},
                                         gk_cpu_magnitude(pass->floor), gk_cpu_magnitude(hi), list);
     }
-    if (list->n > want)
+    if (list->n > want) {
         prune(pass, list, want);
+    }
 }
 
 /* Both in index order; list has room for both. */
@@ -254,8 +262,9 @@ static bool rescue(struct pass *pass, uint32_t hi, struct gk_cpu_list *list)
     struct gk_cpu_list band;
     uint32_t passes = 1;
 
-    if (!memory)
+    if (!memory) {
         return false;
+    }
     list_new(memory, pass->cap, &band);
     while (list->n < k && hi > 1) {
         collect_band(pass, lo, hi, k - list->n, &band);
@@ -264,8 +273,9 @@ static bool rescue(struct pass *pass, uint32_t hi, struct gk_cpu_list *list)
         hi = lo;
         lo = 1;
     }
-    if (passes > pass->segment->args->report->passes)
+    if (passes > pass->segment->args->report->passes) {
         pass->segment->args->report->passes = passes;
+    }
     return true;
 }
 
@@ -279,12 +289,13 @@ static void learn(struct gk_select_state *state, const struct gk_cpu_segment *se
     double budget = fmax(1.5 * k, k + 0.004 * n); /* candidates that are worth a low guess */
     float margin = margin_of(state);
 
-    if (missed)
+    if (missed) {
         margin = 1.6f * margin + 0.02f;
-    else if ((double)appended > budget)
+    } else if ((double)appended > budget) {
         margin = 0.93f * margin;
-    else
+    } else {
         margin = 1.02f * margin;
+    }
     state->margin = fminf(margin_max, margin);
 }
 
@@ -315,8 +326,9 @@ static uint64_t capacity_of(const struct gk_cpu_segment *segment)
     uint64_t n = segment->range.hi - segment->range.lo;
     uint64_t cap = segment->tune->cap;
 
-    if (cap == 0)
+    if (cap == 0) {
         cap = 2 * segment->k + n / 100 + 2 * tile;
+    }
     return gk_max_u64(cap, segment->k + tile); /* a pruned list must have room for one more tile */
 }
 
@@ -331,23 +343,28 @@ bool gk_cpu_select_guess(struct gk_queue *queue, struct gk_cpu_segment *segment)
     bool missed;
     void *memory;
 
-    if (segment->k > 0 && !guess(queue, segment, &floor))
+    if (segment->k > 0 && !guess(queue, segment, &floor)) {
         return false;
+    }
     memory = gk_cpu_scratch(queue, GK_CPU_SCRATCH_CANDIDATES,
                             list_bytes(capacity) + spare_bytes(capacity));
-    if (!memory)
+    if (!memory) {
         return false;
+    }
     list_new(memory, capacity, &list);
     pass.spare = (uint32_t *)(void *)(list.val + capacity);
     pass.floor = floor;
     pass_all(&pass, &list);
-    if (gk_cpu_select_refuses(segment->args) || segment->k == 0)
+    if (gk_cpu_select_refuses(segment->args) || segment->k == 0) {
         return true;
+    }
     missed = list.n < segment->k && floor > 1;
-    if (missed && !rescue(&pass, floor, &list))
+    if (missed && !rescue(&pass, floor, &list)) {
         return false;
-    if (is_warm(segment->state))
+    }
+    if (is_warm(segment->state)) {
         learn(segment->state, segment, report->appended - appended, missed);
+    }
     finish(&pass, segment, &list);
     return true;
 }

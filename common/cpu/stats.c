@@ -10,9 +10,11 @@ static double join_lanes(const double *lanes)
     double joined[GK_CPU_STATS_LANES];
 
     memcpy(joined, lanes, sizeof(joined));
-    for (unsigned half = GK_CPU_STATS_LANES / 2; half > 0; half /= 2)
-        for (unsigned lane = 0; lane < half; lane++)
+    for (unsigned half = GK_CPU_STATS_LANES / 2; half > 0; half /= 2) {
+        for (unsigned lane = 0; lane < half; lane++) {
             joined[lane] += joined[lane + half];
+        }
+    }
     return joined[0];
 }
 
@@ -34,10 +36,12 @@ static void stats_segment(const struct gk_cpu_loops *loops, const struct gk_stat
         stats->count += tile.count;
         stats->bad += tile.bad;
         stats->nonzeros += tile.nonzeros;
-        if (tile.key_max > stats->key_max)
+        if (tile.key_max > stats->key_max) {
             stats->key_max = tile.key_max;
-        for (uint32_t j = 0; j < args->t_count; j++)
+        }
+        for (uint32_t j = 0; j < args->t_count; j++) {
             stats->above[j] += loops->count_above(args->u + at, n, args->t[j]);
+        }
     }
 }
 
@@ -46,9 +50,11 @@ struct gk_ticket gk_cpu_stats(struct gk_queue *queue, const struct gk_stats_args
     const struct gk_ticket done = {0};
 
     GK_ASSERT(args->t_count <= GK_STATS_THRESHOLDS_MAX);
-    if (queue->err != GK_OK)
+    if (queue->err) {
         return done;
-    for (uint32_t s = 0; s < args->segments_count; s++)
+    }
+    for (uint32_t s = 0; s < args->segments_count; s++) {
         stats_segment(queue->loops, args, s, &args->stats[s]);
+    }
     return done;
 }

@@ -34,8 +34,9 @@ static uint64_t add_sparse(float *restrict sums, const struct gk_list *list, uin
     for (; cursor < list->n; cursor++) {
         uint64_t at = idx[cursor] + shift;
 
-        if (at >= n)
+        if (at >= n) {
             break;
+        }
         sums[at] += val[cursor] + 0.0f;
     }
     return cursor;
@@ -47,8 +48,9 @@ static uint64_t add_dense(const struct sum *sum, float *sums, const struct gk_li
     uint64_t from = gk_max_u64(tile.lo, list->base);
     uint64_t to = gk_min_u64(tile.hi, list->base + list->n);
 
-    if (from >= to)
+    if (from >= to) {
         return cursor;
+    }
     sum->loops->sum_dense(sums + (from - tile.lo), list->val + (from - list->base), to - from);
     return cursor + (to - from);
 }
@@ -60,10 +62,11 @@ static void add_lists(struct sum *sum, float *sums, struct gk_range tile)
     for (uint32_t l = 0; l < args->lists_count; l++) {
         const struct gk_list *list = &args->lists[l];
 
-        if (list->idx)
+        if (list->idx) {
             sum->cursors[l] = add_sparse(sums, list, sum->cursors[l], tile.lo, tile.hi - tile.lo);
-        else
+        } else {
             sum->cursors[l] = add_dense(sum, sums, list, sum->cursors[l], tile);
+        }
     }
 }
 
@@ -80,8 +83,9 @@ static void densify(struct sum *sum, uint64_t hi)
         memset(val + at + 1, 0, (end - at - 1) * sizeof(*val));
         end = at;
     }
-    if (end > 0)
+    if (end > 0) {
         memset(val, 0, end * sizeof(*val));
+    }
     sum->dense = true;
 }
 
@@ -98,15 +102,18 @@ static void sum_tile(struct sum *sum, struct gk_range tile)
     }
     add_lists(sum, sums, tile);
     sum->finite = sum->loops->sum_emit(sums, n, tile.lo, &sum->out) && sum->finite;
-    if (2 * sum->out.n >= sum->args->len)
+    if (2 * sum->out.n >= sum->args->len) {
         densify(sum, tile.hi);
+    }
 }
 
 static bool any_dense(const struct gk_sum_args *args)
 {
-    for (uint32_t l = 0; l < args->lists_count; l++)
-        if (!args->lists[l].idx)
+    for (uint32_t l = 0; l < args->lists_count; l++) {
+        if (!args->lists[l].idx) {
             return true;
+        }
+    }
     return false;
 }
 
@@ -118,22 +125,27 @@ struct gk_ticket gk_cpu_sum(struct gk_queue *queue, const struct gk_sum_args *ar
                       .finite = true,
                       .dense = args->len == 0 || any_dense(args)};
 
-    if (queue->err != GK_OK)
+    if (queue->err) {
         return done;
+    }
     GK_ASSERT(args->len <= UINT32_MAX);
     sum.cursors =
         gk_cpu_scratch(queue, GK_CPU_SCRATCH_CURSORS, args->lists_count * sizeof(*sum.cursors));
     sum.tile = gk_cpu_scratch(queue, GK_CPU_SCRATCH_TILE, SUM_TILE * sizeof(*sum.tile));
-    if (!sum.cursors || !sum.tile)
+    if (!sum.cursors || !sum.tile) {
         return done;
+    }
     memset(sum.cursors, 0, args->lists_count * sizeof(*sum.cursors));
-    for (uint64_t i = 0; i < SUM_TILE; i++)
+    for (uint64_t i = 0; i < SUM_TILE; i++) {
         sum.tile[i] = gk_bits_float(GK_CPU_UNTOUCHED);
+    }
     sum.out = (struct gk_cpu_list){.idx = args->idx, .val = args->val};
-    for (uint64_t lo = 0; lo < args->len; lo += SUM_TILE)
+    for (uint64_t lo = 0; lo < args->len; lo += SUM_TILE) {
         sum_tile(&sum, (struct gk_range){lo, gk_min_u64(lo + SUM_TILE, args->len)});
-    for (uint32_t l = 0; l < args->lists_count; l++) /* lists were validated when they arrived */
+    }
+    for (uint32_t l = 0; l < args->lists_count; l++) { /* lists were validated when they arrived */
         GK_ASSERT(sum.cursors[l] == args->lists[l].n);
+    }
     args->report->dense = sum.dense;
     args->report->n = sum.dense ? args->len : sum.out.n;
     args->report->finite = sum.finite;
