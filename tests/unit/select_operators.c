@@ -205,27 +205,6 @@ Test(select_operators, a_null_residual_is_zeros)
     rig_for_all(no_residual_given);
 }
 
-/* An operator without residual: what it does not select is dropped. */
-Test(select_operators, residual_is_dropped_where_the_operator_says_so)
-{
-    const struct rig_options options = {.name = "topk", .ops = gk_vector_reference(), .n = 8};
-    const float gradient[8] = {1, 2, 3, 4, 5, 6, 7, 8};
-    struct rig rig;
-
-    rig_open(&rig, &options);
-    struct gk_operator dropping = *rig.selector->op;
-    dropping.residual = false;
-    rig.selector->op = &dropping;
-    rig.e[0] = 100;
-    cr_assert_eq(rig_step(&rig, 1, 0.25, gradient), GK_OK);
-    cr_assert_eq(rig.selected.n, 2);
-    cr_assert_eq(rig.selected.idx[0], 6);
-    cr_assert_eq(rig.selected.val[1], 8);
-    for (unsigned i = 0; i < 8; i++)
-        cr_assert_eq(rig.e[i], 0);
-    rig_close(&rig);
-}
-
 /* A model in segments is what the segments alone give, one behind the other. */
 static void segments(const struct gk_operator *op, const struct gk_vector_ops *ops)
 {

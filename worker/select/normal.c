@@ -10,17 +10,22 @@ double gk_normal_upper(double p)
     double lo = 0;
     double hi = 40; /* P(N > 40) is below the smallest double */
 
-    if (p <= 0)
+    if (p <= 0) {
         return INFINITY;
-    if (p >= 0.5)
+    }
+    if (p >= 0.5) {
         return 0;
+    }
     for (;;) {
         const double middle = lo + (hi - lo) / 2;
-        if (middle <= lo || middle >= hi)
+
+        if (middle <= lo || middle >= hi) {
             return middle;
-        if (0.5 * erfc(middle * sqrt_half) > p)
+        }
+        if (0.5 * erfc(middle * sqrt_half) > p) {
             lo = middle;
-        else
+        } else {
             hi = middle;
+        }
     }
 }

@@ -6,18 +6,22 @@ static enum gk_err dense_step(struct gk_selector *selector, const struct gk_sele
                               struct gk_selected *ret, struct gk_words *words)
 {
     const struct gk_select_setup *setup = &selector->setup;
+    struct gk_ticket ticket;
     bool go = false;
     enum gk_err err = gk_operator_add(selector, step, ret, words);
-    if (err == GK_OK)
-        err = gk_operator_screen(selector, step, ret, &go, words);
-    if (err != GK_OK || !go)
-        return err;
 
-    const struct gk_ticket ticket =
+    if (!err) {
+        err = gk_operator_screen(selector, step, ret, &go, words);
+    }
+    if (err || !go) {
+        return err;
+    }
+    ticket =
         setup->ops->copy(setup->queue, selector->val, step->g, setup->params_count * sizeof(float));
     err = gk_operator_wait(selector, step, "copying the gradient", ticket, words);
-    if (err == GK_OK)
+    if (!err) {
         err = gk_operator_clear(selector, step, words);
+    }
     ret->passes += 2;
     ret->n = setup->params_count;
     ret->val = selector->val;
@@ -29,6 +33,5 @@ const struct gk_operator gk_op_dense = {
     .summary = "everything; the residual stays zero",
     .whole = true,
     .unbounded = true,
-    .residual = true,
     .step = dense_step,
 };

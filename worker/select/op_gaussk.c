@@ -18,6 +18,5 @@ const struct gk_operator gk_op_gaussk = {
     .name = "gaussk",
     .summary = "exact top-k in one pass over memory (default)",
     .state_bytes = gaussk_state_bytes,
-    .residual = true,
     .step = gaussk_step,
 };

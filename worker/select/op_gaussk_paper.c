@@ -23,6 +23,7 @@ static struct paper paper_state(const struct gk_selector *selector)
 {
     const uint32_t segments_count = selector->setup.segments_count;
     struct paper paper = {.stats = selector->state};
+
     paper.rules = (struct gk_paper_rule *)(paper.stats + segments_count);
     paper.counts = (uint64_t *)(paper.rules + segments_count);
     paper.thresholds = (float *)(paper.counts + segments_count);
@@ -50,16 +51,21 @@ static enum gk_err measure_finite(struct gk_selector *selector, const struct gk_
     struct gk_stats *stats = paper_state(selector).stats;
     uint64_t bad = 0;
     enum gk_err err = measure(selector, step, stats, ret, words);
-    if (err != GK_OK)
+
+    if (err) {
         return err;
-    for (uint32_t s = 0; s < selector->setup.segments_count; s++)
+    }
+    for (uint32_t s = 0; s < selector->setup.segments_count; s++) {
         bad += stats[s].bad;
+    }
     *ret_go = true;
-    if (bad == 0)
+    if (bad == 0) {
         return GK_OK;
+    }
     err = gk_operator_screen(selector, step, ret, ret_go, words);
-    if (err != GK_OK || !*ret_go)
+    if (err || !*ret_go) {
         return err;
+    }
     return measure(selector, step, stats, ret, words);
 }
 
@@ -91,14 +97,17 @@ static enum gk_err evaluate(struct gk_selector *selector, const struct gk_select
                                            .val = selector->val,
                                            .room = selector->room,
                                            .n = paper.counts};
+    enum gk_err err;
 
-    for (uint32_t s = 0; s < setup->segments_count; s++)
+    for (uint32_t s = 0; s < setup->segments_count; s++) {
         paper.thresholds[s] = gk_paper_at_least(&paper.rules[s]);
+    }
     ret->passes++;
-    enum gk_err err = gk_operator_wait(selector, step, "compacting",
-                                       setup->ops->select_ge(setup->queue, &args), words);
-    if (err != GK_OK)
+    err = gk_operator_wait(selector, step, "compacting", setup->ops->select_ge(setup->queue, &args),
+                           words);
+    if (err) {
         return err;
+    }
     *ret_done = true;
     ret->n = 0;
     for (uint32_t s = 0; s < setup->segments_count; s++) {
@@ -106,6 +115,7 @@ static enum gk_err evaluate(struct gk_selector *selector, const struct gk_select
          * says nothing. */
         const bool all = paper.rules[s].threshold < 0;
         const uint64_t length = selector->segments[s].hi - selector->segments[s].lo;
+
         gk_paper_judge(&paper.rules[s], all ? length : paper.counts[s]);
         *ret_done = *ret_done && paper.rules[s].done;
         ret->n += paper.counts[s];
@@ -119,17 +129,21 @@ static enum gk_err paper_step(struct gk_selector *selector, const struct gk_sele
     const struct paper paper = paper_state(selector);
     bool go = false;
     enum gk_err err = gk_operator_add(selector, step, ret, words);
-    if (err == GK_OK)
-        err = measure_finite(selector, step, ret, &go, words);
-    if (err != GK_OK || !go)
-        return err;
 
-    for (uint32_t s = 0; s < selector->setup.segments_count; s++)
+    if (!err) {
+        err = measure_finite(selector, step, ret, &go, words);
+    }
+    if (err || !go) {
+        return err;
+    }
+    for (uint32_t s = 0; s < selector->setup.segments_count; s++) {
         begin_rule(&paper.rules[s], &paper.stats[s], step->density, selector->k[s]);
+    }
     for (bool done = false; !done;) {
         err = evaluate(selector, step, ret, &done, words);
-        if (err != GK_OK)
+        if (err) {
             return err;
+        }
     }
     return gk_operator_take(selector, step, ret->n, ret, words);
 }
@@ -139,6 +153,5 @@ const struct gk_operator gk_op_gaussk_paper = {
     .summary = "the published Gaussian-k rule: normal quantile, three rounds, no truncation",
     .state_bytes = paper_state_bytes,
     .unbounded = true,
-    .residual = true,
     .step = paper_step,
 };

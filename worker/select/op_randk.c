@@ -30,6 +30,7 @@ static void draw_subset(const struct gk_rng *rng, uint64_t draw, uint64_t *bitma
 
     for (uint64_t j = n - k; j < n; j++) {
         const uint64_t r = gk_rng_below(rng, draw++, j + 1);
+
         set_bit(bitmap, segment.lo + (has_bit(bitmap, segment.lo + r) ? j : r));
     }
 }
@@ -40,8 +41,9 @@ static uint64_t list_bits(uint64_t *bitmap, uint64_t words_count, uint32_t *idx)
     uint64_t n = 0;
 
     for (uint64_t w = 0; w < words_count; w++) {
-        for (uint64_t word = bitmap[w]; word != 0; word &= word - 1)
+        for (uint64_t word = bitmap[w]; word != 0; word &= word - 1) {
             idx[n++] = (uint32_t)(w * 64 + (uint64_t)__builtin_ctzll(word));
+        }
         bitmap[w] = 0;
     }
     return n;
@@ -53,19 +55,22 @@ static enum gk_err randk_step(struct gk_selector *selector, const struct gk_sele
     const struct gk_select_setup *setup = &selector->setup;
     const struct gk_rng rng = {
         .seed = setup->seed, .purpose = GK_RNG_RANDK, .a = step->step, .b = setup->rank};
+    uint64_t draws = 0;
+    uint64_t n;
     bool go = false;
     enum gk_err err = gk_operator_add(selector, step, ret, words);
-    if (err == GK_OK)
-        err = gk_operator_screen(selector, step, ret, &go, words);
-    if (err != GK_OK || !go)
-        return err;
 
-    uint64_t draws = 0;
+    if (!err) {
+        err = gk_operator_screen(selector, step, ret, &go, words);
+    }
+    if (err || !go) {
+        return err;
+    }
     for (uint32_t s = 0; s < setup->segments_count; s++) {
         draw_subset(&rng, draws, selector->state, selector->segments[s], selector->k[s]);
         draws += selector->k[s];
     }
-    const uint64_t n = list_bits(selector->state, setup->params_count / 64 + 1, selector->idx);
+    n = list_bits(selector->state, setup->params_count / 64 + 1, selector->idx);
     return gk_operator_take(selector, step, n, ret, words);
 }
 
@@ -73,6 +78,5 @@ const struct gk_operator gk_op_randk = {
     .name = "randk",
     .summary = "k random entries, different per worker, with residual",
     .state_bytes = randk_state_bytes,
-    .residual = true,
     .step = randk_step,
 };

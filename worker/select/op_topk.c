@@ -10,6 +10,5 @@ static enum gk_err topk_step(struct gk_selector *selector, const struct gk_selec
 const struct gk_operator gk_op_topk = {
     .name = "topk",
     .summary = "exact top-k by full selection: the reference",
-    .residual = true,
     .step = topk_step,
 };

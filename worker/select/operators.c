@@ -1,3 +1,9 @@
+/* The steps that operators are made of: a slot of the table, or two, and a wait.  u is written over
+ * g, never over e, so that until the caller swaps the two a step can be refused and leaves nothing
+ * behind.
+ *
+ * Non-finite entries are looked up only where a slot has counted some, piece by piece into the
+ * selector's scratch memory, because nothing bounds their number. */
 #include "worker/select/operators.h"
 
 #include "common/bits.h"
@@ -10,8 +16,10 @@ enum gk_err gk_operator_wait(const struct gk_selector *selector, const struct gk
                              const char *what, struct gk_ticket ticket, struct gk_words *words)
 {
     enum gk_err err = selector->setup.ops->wait(selector->setup.queue, ticket);
-    if (err != GK_OK)
+
+    if (err) {
         gk_words_set(words, "step %" PRIu64 ": %s: %s", step->step, what, gk_err_text(err));
+    }
     return err;
 }
 
@@ -31,8 +39,9 @@ enum gk_err gk_operator_refuse(const struct gk_selector *selector,
                                const struct gk_select_step *step, const struct gk_selected *ret,
                                struct gk_words *words)
 {
-    if (selector->setup.policy == GK_NONFINITE_SKIP)
+    if (selector->setup.policy == GK_NONFINITE_SKIP) {
         return GK_OK;
+    }
     gk_words_set(words,
                  "step %" PRIu64 ": gradient + residual is not finite at parameter %" PRIu64
                  " (%" PRIu64 " such in all); nothing was pushed and the residual is as it was",
@@ -68,19 +77,22 @@ static enum gk_err restore_range(struct gk_selector *selector, const struct gk_s
 {
     const struct gk_select_setup *setup = &selector->setup;
     struct gk_select_scratch *scratch = selector->scratch;
-    enum gk_err err = find_bad(selector, step, range, words);
-    if (err != GK_OK || scratch->count == 0)
-        return err;
-
     struct gk_ticket ticket = {0};
+    enum gk_err err = find_bad(selector, step, range, words);
+
+    if (err || scratch->count == 0) {
+        return err;
+    }
     memset(scratch->val, 0, scratch->count * sizeof(float)); /* the zeros */
     for (uint64_t i = 0; i < scratch->count;) {
         const uint32_t at = scratch->idx[i];
         uint64_t run = 1;
-        while (i + run < scratch->count && scratch->idx[i + run] == at + run)
+
+        while (i + run < scratch->count && scratch->idx[i + run] == at + run) {
             run++;
-        ticket = setup->ops->copy(setup->queue, step->g + at,
-                                  source != NULL ? source + at : scratch->val, run * sizeof(float));
+        }
+        ticket = setup->ops->copy(setup->queue, step->g + at, source ? source + at : scratch->val,
+                                  run * sizeof(float));
         i += run;
     }
     return gk_operator_wait(selector, step, "zeroing non-finite entries", ticket, words);
@@ -94,11 +106,13 @@ static enum gk_err restore(struct gk_selector *selector, const struct gk_select_
     const uint64_t room = selector->scratch->room;
     enum gk_err err = GK_OK;
 
-    for (uint64_t lo = 0; lo < d && err == GK_OK; lo += room) {
+    for (uint64_t lo = 0; lo < d && !err; lo += room) {
         const struct gk_range range = {lo, gk_min_u64(lo + room, d)};
+
         err = restore_range(selector, step, range, step->e, words);
-        if (err == GK_OK && step->e != NULL)
+        if (!err && step->e) {
             err = restore_range(selector, step, range, NULL, words);
+        }
     }
     return err;
 }
@@ -109,14 +123,17 @@ enum gk_err gk_operator_screen(struct gk_selector *selector, const struct gk_sel
     struct gk_select_scratch *scratch = selector->scratch;
     const struct gk_range whole = {0, selector->setup.params_count};
     enum gk_err err = find_bad(selector, step, whole, words);
-    if (err != GK_OK)
+
+    if (err) {
         return err;
+    }
     ret->passes++;
     ret->bad = scratch->count;
     ret->bad_first = scratch->count > 0 ? scratch->idx[0] : 0;
     *ret_go = true;
-    if (ret->bad == 0)
+    if (ret->bad == 0) {
         return GK_OK;
+    }
     if (selector->setup.policy != GK_NONFINITE_ZERO) {
         *ret_go = false;
         return gk_operator_refuse(selector, step, ret, words);
@@ -168,15 +185,17 @@ enum gk_err gk_operator_exact(struct gk_selector *selector, const struct gk_sele
                                         .val = selector->val,
                                         .room = selector->room,
                                         .report = report};
-
     enum gk_err err = gk_operator_wait(selector, step, "selecting",
                                        setup->ops->select(setup->queue, &args), words);
-    if (err != GK_OK)
+
+    if (err) {
         return err;
+    }
     ret->bad = report->bad;
     ret->bad_first = report->bad_first;
     ret->passes = report->passes;
-    if (report->bad > 0 && setup->policy != GK_NONFINITE_ZERO)
+    if (report->bad > 0 && setup->policy != GK_NONFINITE_ZERO) {
         return gk_operator_refuse(selector, step, ret, words);
+    }
     return gk_operator_take(selector, step, report->n, ret, words);
 }

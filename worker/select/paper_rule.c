@@ -15,20 +15,26 @@ void gk_paper_judge(struct gk_paper_rule *rule, uint64_t count)
     const bool few = 3 * count < 2 * rule->k;
     const bool many = 3 * count > 4 * rule->k;
 
-    if (rule->done)
+    if (rule->done) {
         return;
+    }
     rule->evaluations++;
     rule->done = (!few && !many) || rule->evaluations == GK_PAPER_EVALUATIONS_MAX;
-    if (!rule->done)
+    if (!rule->done) {
         rule->threshold *= few ? 0.5 : 1.5;
+    }
 }
 
 float gk_paper_at_least(const struct gk_paper_rule *rule)
 {
-    if (!(rule->threshold < (double)FLT_MAX)) /* also NaN */
+    float nearest;
+
+    if (!(rule->threshold < (double)FLT_MAX)) { /* also NaN */
         return INFINITY;
-    if (rule->threshold < -(double)FLT_MAX)
+    }
+    if (rule->threshold < -(double)FLT_MAX) {
         return -FLT_MAX;
-    const float nearest = (float)rule->threshold;
+    }
+    nearest = (float)rule->threshold;
     return (double)nearest > rule->threshold ? nearest : nextafterf(nearest, INFINITY);
 }

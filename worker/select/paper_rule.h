@@ -3,7 +3,7 @@
  * and exact counts of a law.
  *
  * The first threshold is mu + z sigma with the two-sided quantile P(N > z) = density / 2; the mask
- * is |u| > threshold. At most three evaluations: fewer than 2k/3 entries halve the threshold, more
+ * is |u| > threshold.  At most three evaluations: fewer than 2k/3 entries halve the threshold, more
  * than 4k/3 multiply it by 1.5, anything between ends the search; the third evaluation is the
  * answer whatever it gave. */
 #ifndef GK_WORKER_SELECT_PAPER_RULE_H
@@ -15,8 +15,8 @@
 enum { GK_PAPER_EVALUATIONS_MAX = 3 };
 
 struct gk_paper_rule {
-    double threshold; /* of the next evaluation, or of the last one when done; may be negative or
-                         NaN */
+    /* Of the next evaluation, or of the last one when done; may be negative or NaN. */
+    double threshold;
     uint64_t k;
     uint32_t evaluations;
     bool done;

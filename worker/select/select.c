@@ -1,3 +1,7 @@
+/* The selector: what one operator needs over one vector.  All memory is taken at once, for the
+ * largest density, so that a step allocates nothing; it is pinned, because slots of the table
+ * report into it while the step waits.  What is selected is decided in op_NAME.c alone; here a step
+ * is checked, its k worked out per segment, and the outcome handed on. */
 #include "worker/select/select.h"
 
 #include "common/assert.h"
@@ -35,19 +39,24 @@ const char *gk_operator_choices(void)
 
 uint64_t gk_select_k(double density, uint64_t n)
 {
-    if (n == 0)
+    uint64_t k;
+
+    if (n == 0) {
         return 0;
-    if (density >= 1)
+    }
+    if (density >= 1) {
         return n;
-    const uint64_t k = density > 0 ? (uint64_t)(density * (double)n) : 0;
+    }
+    k = density > 0 ? (uint64_t)(density * (double)n) : 0;
     return gk_min_u64(gk_max_u64(k, 1), n);
 }
 
 static const struct gk_operator *find_operator(const char *name)
 {
     for (size_t i = 0; i < sizeof(operators) / sizeof(operators[0]); i++) {
-        if (strcmp(operators[i]->name, name) == 0)
+        if (strcmp(operators[i]->name, name) == 0) {
             return operators[i];
+        }
     }
     return NULL;
 }
@@ -57,8 +66,9 @@ static bool tiles(const struct gk_select_setup *setup)
     uint64_t next = 0;
 
     for (uint32_t s = 0; s < setup->segments_count; s++) {
-        if (setup->segments[s].lo != next || setup->segments[s].hi < next)
+        if (setup->segments[s].lo != next || setup->segments[s].hi < next) {
             return false;
+        }
         next = setup->segments[s].hi;
     }
     return setup->segments_count > 0 && next == setup->params_count;
@@ -95,10 +105,12 @@ static uint64_t room_for(const struct gk_selector *selector)
 {
     uint64_t room = 0;
 
-    if (selector->op->unbounded)
+    if (selector->op->unbounded) {
         return selector->setup.params_count;
+    }
     for (uint32_t s = 0; s < selector->setup.segments_count; s++) {
         const struct gk_range *segment = &selector->segments[s];
+
         room += gk_select_k(selector->density_max, segment->hi - segment->lo);
     }
     return room;
@@ -108,21 +120,23 @@ static enum gk_err alloc_buffers(struct gk_selector *selector)
 {
     const struct gk_select_setup *setup = &selector->setup;
     const struct gk_operator *op = selector->op;
+    struct gk_select_scratch *scratch;
 
     selector->room = room_for(selector);
-    if (!op->whole)
+    if (!op->whole) {
         selector->idx = pinned(selector, selector->room * sizeof(uint32_t));
+    }
     selector->val = pinned(selector, selector->room * sizeof(float));
-    selector->state = pinned(selector, op->state_bytes != NULL ? op->state_bytes(setup) : 0);
-    selector->scratch = pinned(selector, sizeof(struct gk_select_scratch));
-    if ((!op->whole && selector->idx == NULL) || selector->val == NULL || selector->state == NULL ||
-        selector->scratch == NULL)
+    selector->state = pinned(selector, op->state_bytes ? op->state_bytes(setup) : 0);
+    scratch = pinned(selector, sizeof(*scratch));
+    selector->scratch = scratch;
+    if ((!op->whole && !selector->idx) || !selector->val || !selector->state || !scratch) {
         return GK_E_NOMEM;
-    struct gk_select_scratch *scratch = selector->scratch;
+    }
     scratch->room = gk_max_u64(gk_min_u64(setup->params_count, SCRATCH_ENTRIES), 1);
     scratch->idx = pinned(selector, scratch->room * sizeof(uint32_t));
     scratch->val = pinned(selector, scratch->room * sizeof(float));
-    return scratch->idx != NULL && scratch->val != NULL ? GK_OK : GK_E_NOMEM;
+    return scratch->idx && scratch->val ? GK_OK : GK_E_NOMEM;
 }
 
 enum gk_err gk_selector_new(const char *name, double density_max,
@@ -133,42 +147,46 @@ enum gk_err gk_selector_new(const char *name, double density_max,
     struct gk_selector *selector = NULL;
     enum gk_err err = GK_OK;
 
-    if (op == NULL) {
+    if (!op) {
         gk_words_set(words, "no selection operator '%s'; choose one of %s", name,
                      gk_operator_choices());
         return GK_E_NOTFOUND;
     }
     err = check_setup(density_max, setup, words);
-    if (err != GK_OK)
+    if (err) {
         return err;
-
+    }
     err = GK_E_NOMEM;
     selector = calloc(1, sizeof(*selector));
-    if (selector == NULL)
+    if (!selector) {
         goto out;
+    }
     selector->setup = *setup;
     selector->density_max = density_max;
     selector->op = op;
-    if (setup->tune != NULL) {
+    if (setup->tune) {
         selector->tune = *setup->tune;
         selector->setup.tune = &selector->tune;
     }
     selector->segments = calloc(setup->segments_count, sizeof(*selector->segments));
     selector->k = calloc(setup->segments_count, sizeof(*selector->k));
-    if (selector->segments == NULL || selector->k == NULL)
+    if (!selector->segments || !selector->k) {
         goto out;
+    }
     memcpy(selector->segments, setup->segments,
            setup->segments_count * sizeof(*selector->segments));
     selector->setup.segments = selector->segments;
     err = alloc_buffers(selector);
-    if (err != GK_OK)
+    if (err) {
         goto out;
+    }
     *ret_selector = selector;
     selector = NULL;
 out:
-    if (err != GK_OK)
+    if (err) {
         gk_words_set(words, "no memory for selection operator '%s' over %" PRIu64 " parameters",
                      name, setup->params_count);
+    }
     gk_selector_free(selector);
     return err;
 }
@@ -194,27 +212,24 @@ enum gk_err gk_selector_step(struct gk_selector *selector, const struct gk_selec
                              struct gk_selected *ret, struct gk_words *words)
 {
     const struct gk_select_setup *setup = &selector->setup;
-    struct gk_select_step own = *step;
     struct gk_selected selected = {.idx = selector->idx, .val = selector->val};
     enum gk_err err = check_step(selector, step, words);
-    if (err != GK_OK)
-        return err;
 
-    GK_ASSERT(step->e == NULL || step->e != step->g);
-    if (!selector->op->residual)
-        own.e = NULL;
+    if (err) {
+        return err;
+    }
+    GK_ASSERT(!step->e || step->e != step->g);
     for (uint32_t s = 0; s < setup->segments_count; s++) {
         selector->k[s] =
             gk_select_k(step->density, selector->segments[s].hi - selector->segments[s].lo);
         selected.k += selector->k[s];
     }
-    if (setup->params_count > 0)
-        err = selector->op->step(selector, &own, &selected, words);
-    const bool refused = selected.bad > 0 && setup->policy != GK_NONFINITE_ZERO;
-    if (err == GK_OK && !refused && !selector->op->residual && setup->params_count > 0)
-        err = gk_operator_clear(selector, &own, words);
-    if (err == GK_OK || err == GK_E_NONFINITE)
+    if (setup->params_count > 0) {
+        err = selector->op->step(selector, step, &selected, words);
+    }
+    if (!err || err == GK_E_NONFINITE) {
         *ret = selected;
+    }
     return err;
 }
 
@@ -223,8 +238,9 @@ static void free_scratch(const struct gk_selector *selector)
     struct gk_select_scratch *scratch = selector->scratch;
     const struct gk_select_setup *setup = &selector->setup;
 
-    if (scratch == NULL)
+    if (!scratch) {
         return;
+    }
     setup->ops->free(setup->queue, GK_MEMORY_PINNED, scratch->idx);
     setup->ops->free(setup->queue, GK_MEMORY_PINNED, scratch->val);
     setup->ops->free(setup->queue, GK_MEMORY_PINNED, scratch);
@@ -232,9 +248,12 @@ static void free_scratch(const struct gk_selector *selector)
 
 void gk_selector_free(struct gk_selector *selector)
 {
-    if (selector == NULL)
+    const struct gk_select_setup *setup;
+
+    if (!selector) {
         return;
-    const struct gk_select_setup *setup = &selector->setup;
+    }
+    setup = &selector->setup;
     setup->ops->free(setup->queue, GK_MEMORY_PINNED, selector->idx);
     setup->ops->free(setup->queue, GK_MEMORY_PINNED, selector->val);
     setup->ops->free(setup->queue, GK_MEMORY_PINNED, selector->state);

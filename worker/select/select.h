@@ -18,8 +18,8 @@ struct gk_select_setup {
     const struct gk_vector_ops *ops;
     struct gk_queue *queue;
     uint64_t params_count;
-    const struct gk_range
-        *segments; /* copied; they tile [0, params_count); one segment is the whole model */
+    /* Copied; they tile [0, params_count); one segment is the whole model. */
+    const struct gk_range *segments;
     uint32_t segments_count;
     uint64_t seed;
     uint32_t rank;
@@ -30,22 +30,23 @@ struct gk_select_setup {
 struct gk_select_step {
     uint64_t step;
     double density; /* (0, 1] */
-    float *g; /* in: gradient; out: the new residual (u without what was selected); undefined after
-                 an error */
-    const float
-        *e; /* residual, NULL: zeros; untouched, so that a crash or a refusal loses nothing */
+    /* In: gradient; out: the new residual, u without the selected; undefined after an error. */
+    float *g;
+    /* Residual, NULL: zeros; untouched, so that a crash or a refusal loses nothing. */
+    const float *e;
 };
 
 struct gk_selected {
-    const uint32_t
-        *idx; /* NULL: dense, val holds all d values; owned by the selector until its next step */
+    /* NULL: dense, val holds all d values.  Owned by the selector until its next step, like val. */
+    const uint32_t *idx;
     const float *val;
     uint64_t n;
-    uint64_t k;   /* what the density asked for */
-    uint64_t bad; /* non-finite entries; > 0 with policy ABORT or SKIP: nothing was selected and g
-                   * is undefined; ABORT also returns GK_E_NONFINITE, with this struct filled in */
-    uint64_t bad_first;
-    uint32_t passes; /* over memory */
+    uint64_t k; /* what the density asked for */
+    /* Non-finite entries.  Some, with policy ABORT or SKIP: nothing was selected and g is
+     * undefined; ABORT also returns GK_E_NONFINITE, with this struct filled in. */
+    uint64_t bad;
+    uint64_t bad_first; /* index of the first of them */
+    uint32_t passes;    /* over memory */
 };
 
 struct gk_selector;
@@ -53,11 +54,10 @@ struct gk_selector;
 struct gk_operator {
     const char *name;    /* "gaussk", as the user writes it */
     const char *summary; /* one line for --help and docs */
-    size_t (*state_bytes)(
-        const struct gk_select_setup *setup); /* zeroed memory in selector->state; NULL: none */
-    bool whole;                               /* sends every entry: needs no index buffer */
+    /* Zeroed memory in selector->state; NULL: none. */
+    size_t (*state_bytes)(const struct gk_select_setup *setup);
+    bool whole;     /* sends every entry: needs no index buffer */
     bool unbounded; /* may select more than k (thresholds without truncation): reserve d entries */
-    bool residual;  /* false: what was not selected is dropped */
     /* Selects into the selector's buffers.  On success g holds u with the selected entries taken
      * out. */
     enum gk_err (*step)(struct gk_selector *selector, const struct gk_select_step *step,
@@ -74,7 +74,8 @@ struct gk_select_scratch {
     uint64_t room;
 };
 
-struct gk_selector { /* for operators; others treat it as opaque */
+/* For operators; others treat it as opaque. */
+struct gk_selector {
     struct gk_select_setup setup;
     struct gk_select_tune tune; /* setup.tune points here, or is NULL */
     struct gk_range *segments;  /* setup.segments points here */
