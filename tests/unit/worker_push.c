@@ -13,8 +13,11 @@
 
 #include <criterion/criterion.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 enum { PARAMS_MAX = 4096 };
 
@@ -307,6 +310,53 @@ Test(push, frames_are_counted)
     gk_buf_unref(kept);
     gk_push_free(NULL);
     free(source);
+}
+
+#if defined(__SANITIZE_ADDRESS__)
+enum { HAS_ASAN = 1 };
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+enum { HAS_ASAN = 1 };
+#else
+enum { HAS_ASAN = 0 };
+#endif
+#else
+enum { HAS_ASAN = 0 };
+#endif
+
+/* Memory runs out in the middle of the chunks: an error with words, and nothing is kept. */
+Test(push, no_memory)
+{
+    const uint64_t params = UINT64_C(64) * GK_CHUNK_FLOATS;
+    float *values = calloc(params, sizeof(*values));
+    struct gk_push_source args = {.step = 41,
+                                  .servers = 1,
+                                  .params_count = params,
+                                  .val = values,
+                                  .chunk_floats = GK_CHUNK_FLOATS};
+    struct gk_push *push = NULL;
+    struct gk_words words;
+    struct rlimit limit;
+    unsigned long pages;
+    FILE *statm = fopen("/proc/self/statm", "r");
+
+    cr_assert(values && statm && fscanf(statm, "%lu", &pages) == 1);
+    (void)fclose(statm);
+    if (HAS_ASAN) {
+        cr_skip("a sanitizer needs all of the address space");
+    }
+    cr_assert(getrlimit(RLIMIT_AS, &limit) == 0);
+    limit.rlim_cur = pages * (rlim_t)sysconf(_SC_PAGESIZE) + 20 * GK_CHUNK_BYTES;
+    cr_assert(setrlimit(RLIMIT_AS, &limit) == 0);
+    for (uint32_t i = 0; i < 100; i++) { /* what the first try leaked, the last would lack */
+        cr_assert_eq(gk_push_encode(&args, &push, &words), GK_E_NOMEM);
+        cr_assert(push == NULL);
+        cr_assert_str_eq(words.text, "no memory for the push of step 41");
+    }
+    args.params_count = 10 * GK_CHUNK_FLOATS;
+    cr_assert_eq(gk_push_encode(&args, &push, &words), GK_OK);
+    gk_push_free(push);
+    free(values);
 }
 
 Test(push, no_chunk_size, .signal = SIGABRT)

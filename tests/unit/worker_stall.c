@@ -86,6 +86,33 @@ Test(stall, joining)
     }
 }
 
+/* All are there, and a shard holds INIT back for a reason of its own: its words. */
+Test(stall, init_held_back)
+{
+    struct rig rig;
+    struct toy toy;
+
+    rig_open(&rig, (struct rig_options){.servers = 2, .workers = 2});
+    toy_open(&toy, &rig);
+    toy_join(&toy);
+    rig_init_made(&rig, 5);
+    for (uint32_t i = 0; i < 70; i++) {
+        struct gk_msg *chunk;
+
+        while ((chunk = rig_take(&rig, 1, GK_KIND_INIT))) {
+            toy_nack(&toy, &toy.shards[1], &chunk->h, GK_CODE_NOT_READY, "memory is being set up")
+                ->h.flags = GK_FLAG_RETRYABLE;
+            toy_deliver(&toy);
+        }
+        toy_serve(&toy);
+        rig_wait(&rig, SECOND / 10);
+    }
+    cr_assert(rig_said(&rig, "WORKER-WAITS",
+                       "waiting for rank 0 to initialise the job: shard 1 at tcp://b:2: memory is "
+                       "being set up"));
+    close_both(&rig, &toy);
+}
+
 Test(stall, exchanging)
 {
     static const char *const words[] = {
