@@ -350,20 +350,23 @@ static enum gk_err encode(struct gk_trainer *trainer, const struct gk_selected *
 void gk_trainer_step(struct gk_trainer *trainer, struct gk_trainer_step *step)
 {
     struct gk_select_step select = {.step = step->step, .density = trainer->options->density};
+    const struct gk_batch batch = {.x = trainer->inputs,
+                                   .labels = trainer->labels,
+                                   .count = (uint32_t)trainer->options->batch};
     struct gk_selected selected;
     uint64_t start_us = gk_now_us();
     uint64_t computed_us;
-    double loss;
+    struct gk_score score;
     enum gk_err err;
     float *swap;
 
     step->push = NULL;
     gk_batcher_at(&trainer->batcher, step->step, trainer->samples);
-    gk_dataset_gather(trainer->dataset, trainer->samples, (uint32_t)trainer->options->batch,
-                      trainer->inputs, trainer->labels);
-    gk_model_gradient(trainer->model, trainer->params, trainer->inputs, trainer->labels,
-                      (uint32_t)trainer->options->batch, trainer->gradient, &loss, &step->hits);
-    step->loss = loss / (double)trainer->options->batch;
+    gk_dataset_gather(trainer->dataset, trainer->samples, batch.count, trainer->inputs,
+                      trainer->labels);
+    gk_model_gradient(trainer->model, trainer->params, &batch, trainer->gradient, &score);
+    step->hits = score.hits;
+    step->loss = score.loss / (double)batch.count;
     computed_us = gk_now_us();
     step->compute_us = computed_us - start_us;
     select.g = trainer->gradient;
@@ -390,16 +393,15 @@ void gk_trainer_evaluate(struct gk_trainer *trainer, struct gk_trainer_eval *eva
     uint64_t hits = 0;
 
     for (uint32_t first = 0; first < dataset->test_count; first += EVAL_BATCH) {
-        uint32_t count =
-            dataset->test_count - first < EVAL_BATCH ? dataset->test_count - first : EVAL_BATCH;
-        double batch_loss;
-        uint64_t batch_hits;
+        uint32_t left = dataset->test_count - first;
+        const struct gk_batch batch = {.x = dataset->test + (size_t)first * dataset->features,
+                                       .labels = dataset->test_labels + first,
+                                       .count = left < EVAL_BATCH ? left : EVAL_BATCH};
+        struct gk_score score;
 
-        gk_model_evaluate(trainer->model, trainer->params,
-                          dataset->test + (size_t)first * dataset->features,
-                          dataset->test_labels + first, count, &batch_loss, &batch_hits);
-        loss += batch_loss;
-        hits += batch_hits;
+        gk_model_evaluate(trainer->model, trainer->params, &batch, &score);
+        loss += score.loss;
+        hits += score.hits;
     }
     eval->accuracy = (double)hits / (double)dataset->test_count;
     eval->loss = loss / (double)dataset->test_count;

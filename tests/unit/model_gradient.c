@@ -140,12 +140,12 @@ Test(model_gradient, central_differences)
 {
     for (int m = 0; m < 2; m++) {
         struct rig rig;
-        double loss;
-        uint64_t hits;
+        struct gk_score score;
 
         set_up(&rig, names[m]);
-        gk_model_gradient(rig.model, rig.params, rig.x, rig.labels, 4, rig.grad, &loss, &hits);
-        cr_assert_float_eq(loss, plain_loss(&rig, 4, rig.d, 0.0), 1e-6 * loss);
+        gk_model_gradient(rig.model, rig.params, &(struct gk_batch){rig.x, rig.labels, 4}, rig.grad,
+                          &score);
+        cr_assert_float_eq(score.loss, plain_loss(&rig, 4, rig.d, 0.0), 1e-6 * score.loss);
         for (uint32_t i = 0; i < rig.tensors_count; i++) {
             check_tensor(&rig, &rig.tensors[i], 4);
         }
@@ -163,26 +163,27 @@ Test(model_gradient, every_count_is_the_sum_of_its_samples)
         set_up(&rig, names[m]);
         sums = calloc(rig.d, sizeof(*sums));
         for (uint32_t count = 1; count <= BATCH_MAX; count++) {
-            double loss, loss_sum = 0.0, scale;
-            uint64_t hits, hits_sum = 0;
+            struct gk_score score, sum = {.loss = 0.0};
+            double scale;
 
             memset(sums, 0, rig.d * sizeof(*sums));
             for (uint32_t s = 0; s < count; s++) {
                 memset(rig.grad, 0xff, rig.d * sizeof(float)); /* NaN */
-                gk_model_gradient(rig.model, rig.params, rig.x + s * FEATURES, rig.labels + s, 1,
-                                  rig.grad, &loss, &hits);
-                cr_assert_leq(hits, 1);
-                loss_sum += loss;
-                hits_sum += hits;
+                gk_model_gradient(rig.model, rig.params,
+                                  &(struct gk_batch){rig.x + s * FEATURES, rig.labels + s, 1},
+                                  rig.grad, &score);
+                cr_assert_leq(score.hits, 1);
+                sum.loss += score.loss;
+                sum.hits += score.hits;
                 for (uint64_t i = 0; i < rig.d; i++) {
                     sums[i] += rig.grad[i];
                 }
             }
             memset(rig.grad, 0xff, rig.d * sizeof(float));
-            gk_model_gradient(rig.model, rig.params, rig.x, rig.labels, count, rig.grad, &loss,
-                              &hits);
-            cr_assert_eq(hits, hits_sum, "%s, %u samples", names[m], count);
-            cr_assert_float_eq(loss, loss_sum, 1e-5);
+            gk_model_gradient(rig.model, rig.params, &(struct gk_batch){rig.x, rig.labels, count},
+                              rig.grad, &score);
+            cr_assert_eq(score.hits, sum.hits, "%s, %u samples", names[m], count);
+            cr_assert_float_eq(score.loss, sum.loss, 1e-5);
             scale = largest(rig.grad, rig.d);
             for (uint64_t i = 0; i < rig.d; i++) {
                 cr_assert(fabs(rig.grad[i] - sums[i]) <= 1e-5 * scale,
@@ -199,20 +200,19 @@ Test(model_gradient, repeats_and_evaluates_bit_for_bit)
 {
     for (int m = 0; m < 2; m++) {
         struct rig rig;
-        double loss[3];
-        uint64_t hits[3];
+        struct gk_batch batch;
+        struct gk_score score[3];
         float *first;
 
         set_up(&rig, names[m]);
         first = calloc(rig.d, sizeof(*first));
-        gk_model_gradient(rig.model, rig.params, rig.x, rig.labels, BATCH_MAX, first, &loss[0],
-                          &hits[0]);
-        gk_model_evaluate(rig.model, rig.params, rig.x, rig.labels, BATCH_MAX, &loss[1], &hits[1]);
-        gk_model_gradient(rig.model, rig.params, rig.x, rig.labels, BATCH_MAX, rig.grad, &loss[2],
-                          &hits[2]);
+        batch = (struct gk_batch){rig.x, rig.labels, BATCH_MAX};
+        gk_model_gradient(rig.model, rig.params, &batch, first, &score[0]);
+        gk_model_evaluate(rig.model, rig.params, &batch, &score[1]);
+        gk_model_gradient(rig.model, rig.params, &batch, rig.grad, &score[2]);
         cr_assert_eq(memcmp(first, rig.grad, rig.d * sizeof(*first)), 0);
-        cr_assert(loss[0] == loss[1] && loss[1] == loss[2] && hits[0] == hits[1] &&
-                  hits[1] == hits[2]);
+        cr_assert(score[0].loss == score[1].loss && score[1].loss == score[2].loss &&
+                  score[0].hits == score[1].hits && score[1].hits == score[2].hits);
         free(first);
         tear_down(&rig);
     }
@@ -222,8 +222,8 @@ Test(model_gradient, repeats_and_evaluates_bit_for_bit)
 Test(model_gradient, hits)
 {
     struct rig rig;
-    double loss;
-    uint64_t hits, expected = 0;
+    struct gk_score score;
+    uint64_t expected = 0;
 
     set_up(&rig, "softmax");
     memset(rig.params, 0, rig.d * sizeof(float));
@@ -231,9 +231,11 @@ Test(model_gradient, hits)
     for (int i = 0; i < BATCH_MAX; i++) {
         expected += rig.labels[i] == 2;
     }
-    gk_model_evaluate(rig.model, rig.params, rig.x, rig.labels, BATCH_MAX, &loss, &hits);
-    cr_assert_eq(hits, expected);
-    cr_assert_float_eq(loss, BATCH_MAX * log(CLASSES - 1 + exp(1.0)) - (double)expected, 1e-5);
+    gk_model_evaluate(rig.model, rig.params, &(struct gk_batch){rig.x, rig.labels, BATCH_MAX},
+                      &score);
+    cr_assert_eq(score.hits, expected);
+    cr_assert_float_eq(score.loss, BATCH_MAX * log(CLASSES - 1 + exp(1.0)) - (double)expected,
+                       1e-5);
     tear_down(&rig);
 }
 
@@ -241,15 +243,14 @@ Test(model_gradient, not_finite_is_seen)
 {
     for (int m = 0; m < 2; m++) {
         struct rig rig;
-        double loss;
-        uint64_t hits;
+        struct gk_score score;
 
         set_up(&rig, names[m]);
         rig.params[0] = NAN;
-        gk_model_gradient(rig.model, rig.params, rig.x, rig.labels, BATCH_MAX, rig.grad, &loss,
-                          &hits);
-        cr_assert(isnan(loss));
-        cr_assert_eq(hits, 0);
+        gk_model_gradient(rig.model, rig.params, &(struct gk_batch){rig.x, rig.labels, BATCH_MAX},
+                          rig.grad, &score);
+        cr_assert(isnan(score.loss));
+        cr_assert_eq(score.hits, 0);
         tear_down(&rig);
     }
 }

@@ -17,12 +17,12 @@ static double accuracy(struct gk_model *model, const struct gk_dataset *dataset,
 
     for (uint32_t at = 0; at < dataset->test_count; at += BATCH) {
         uint32_t left = dataset->test_count - at;
-        double loss;
-        uint64_t hits;
+        const struct gk_batch batch = {dataset->test + (size_t)at * dataset->features,
+                                       dataset->test_labels + at, left < BATCH ? left : BATCH};
+        struct gk_score score;
 
-        gk_model_evaluate(model, params, dataset->test + (size_t)at * dataset->features,
-                          dataset->test_labels + at, left < BATCH ? left : BATCH, &loss, &hits);
-        right += hits;
+        gk_model_evaluate(model, params, &batch, &score);
+        right += score.hits;
     }
     return (double)right / dataset->test_count;
 }
@@ -47,12 +47,11 @@ static double train(const char *name, const struct gk_dataset *dataset)
     gk_model_init(model, 1, params);
     cr_assert_lt(accuracy(model, dataset, params), 0.4);
     for (uint64_t step = 0; step < STEPS; step++) {
-        double loss;
-        uint64_t hits;
+        struct gk_score score;
 
         gk_batcher_at(&batcher, step, samples);
         gk_dataset_gather(dataset, samples, BATCH, x, labels);
-        gk_model_gradient(model, params, x, labels, BATCH, grad, &loss, &hits);
+        gk_model_gradient(model, params, &(struct gk_batch){x, labels, BATCH}, grad, &score);
         for (uint64_t i = 0; i < d; i++) {
             velocity[i] = 0.9f * velocity[i] + grad[i] / BATCH;
             params[i] -= 0.1f * velocity[i];

@@ -5,23 +5,23 @@
 
 #include <stdlib.h>
 
-struct place { /* where a rank's batch lies */
+/* Where a rank's batch lies. */
+struct place {
     uint64_t epoch;
     uint64_t from; /* in the permutation, before wrapping */
 };
 
-static struct place find_place(uint32_t train_count, uint64_t step, uint32_t rank, uint32_t workers,
-                               uint32_t batch)
+static struct place find_place(const struct gk_batcher *batcher, uint64_t step)
 {
-    uint64_t dealt = (uint64_t)workers * batch;
-    uint64_t steps_per_epoch = train_count / dealt;
+    uint64_t dealt = (uint64_t)batcher->workers * batcher->batch;
+    uint64_t steps_per_epoch = batcher->dataset->train_count / dealt;
     struct place place;
 
     if (steps_per_epoch == 0) {
         steps_per_epoch = 1;
     }
     place.epoch = step / steps_per_epoch;
-    place.from = step % steps_per_epoch * dealt + (uint64_t)rank * batch;
+    place.from = step % steps_per_epoch * dealt + (uint64_t)batcher->rank * batcher->batch;
     return place;
 }
 
@@ -31,25 +31,6 @@ static void draw(uint64_t seed, uint64_t epoch, uint32_t *ret, uint32_t count)
         .seed = seed, .purpose = GK_RNG_BATCH, .a = epoch & UINT32_MAX, .b = epoch >> 32};
 
     gk_rng_permute(&rng, ret, count);
-}
-
-static void deal(const uint32_t *permutation, uint32_t count, uint64_t from, uint32_t batch,
-                 uint32_t *ret)
-{
-    for (uint32_t i = 0; i < batch; i++) {
-        ret[i] = permutation[(from + i) % count];
-    }
-}
-
-void gk_dataset_batch(const struct gk_dataset *dataset, uint64_t seed, uint64_t step, uint32_t rank,
-                      uint32_t workers, uint32_t batch, uint32_t *scratch, uint32_t *ret)
-{
-    struct place place;
-
-    GK_ASSERT(rank < workers && batch > 0);
-    place = find_place(dataset->train_count, step, rank, workers, batch);
-    draw(seed, place.epoch, scratch, dataset->train_count);
-    deal(scratch, dataset->train_count, place.from, batch, ret);
 }
 
 enum gk_err gk_batcher_init(struct gk_batcher *batcher, const struct gk_dataset *dataset,
@@ -79,14 +60,15 @@ void gk_batcher_fini(struct gk_batcher *batcher)
 
 void gk_batcher_at(struct gk_batcher *batcher, uint64_t step, uint32_t *ret)
 {
-    const struct gk_dataset *dataset = batcher->dataset;
-    struct place place =
-        find_place(dataset->train_count, step, batcher->rank, batcher->workers, batcher->batch);
+    const struct place place = find_place(batcher, step);
+    uint32_t count = batcher->dataset->train_count;
 
     if (!batcher->drawn || batcher->epoch != place.epoch) {
-        draw(batcher->seed, place.epoch, batcher->permutation, dataset->train_count);
+        draw(batcher->seed, place.epoch, batcher->permutation, count);
         batcher->epoch = place.epoch;
         batcher->drawn = true;
     }
-    deal(batcher->permutation, dataset->train_count, place.from, batcher->batch, ret);
+    for (uint32_t i = 0; i < batcher->batch; i++) {
+        ret[i] = batcher->permutation[(place.from + i) % count];
+    }
 }

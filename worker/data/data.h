@@ -29,29 +29,26 @@ struct gk_dataset {
     uint32_t *test_labels;
 };
 
-/* GK_E_CONFIG (no such data set), GK_E_NOTFOUND (missing folder or file), GK_E_CORRUPT (wrong magic, truncated, trailing bytes,
- * label out of range), GK_E_LIMIT, GK_E_IO, GK_E_NOMEM; words name the file, what is wrong and what
- * was expected. */
+/* GK_E_CONFIG (no such data set), GK_E_NOTFOUND (missing folder or file), GK_E_CORRUPT (wrong
+ * magic, truncated, trailing bytes, label out of range), GK_E_LIMIT, GK_E_IO, GK_E_NOMEM; words
+ * name the file, what is wrong and what was expected. */
 enum gk_err gk_dataset_open(const char *name, struct gk_dataset **ret_dataset,
                             struct gk_words *words);
 
 void gk_dataset_free(struct gk_dataset *dataset); /* accepts NULL */
 
-/* The sample numbers of one batch, a function of (seed, step, rank) alone: each epoch is one Philox
- * permutation of the training set, dealt in global batches of workers * batch; rank r takes slice
- * r.  `ret` has room for `batch`. The samples that do not fill a global batch at an epoch's end are
- * left out of that epoch.  When workers * batch is larger than the set, each step is an epoch, and
- * its permutation is dealt cyclically.  `scratch` has room for train_count. */
-void gk_dataset_batch(const struct gk_dataset *dataset, uint64_t seed, uint64_t step, uint32_t rank,
-                      uint32_t workers, uint32_t batch, uint32_t *scratch, uint32_t *ret);
-
 /* The samples of a batch into x (count x features) and labels (count). */
 void gk_dataset_gather(const struct gk_dataset *dataset, const uint32_t *samples, uint32_t count,
                        float *x, uint32_t *labels);
 
-/* gk_dataset_batch for a whole run: keeps the permutation of the epoch that was asked for last,
- * since drawing 60 000 numbers a step would cost as much as a small model.  Same answers, steps in
- * any order.  One thread at a time. */
+/* The sample numbers of each batch, a function of (seed, step, rank) alone: each epoch is one
+ * Philox permutation of the training set, dealt in global batches of workers * batch; rank r takes
+ * slice r.  The samples that do not fill a global batch at an epoch's end are left out of that
+ * epoch. When workers * batch is larger than the set, each step is an epoch, and its permutation is
+ * dealt cyclically.
+ *
+ * Steps may be asked for in any order.  The permutation of the last epoch is kept, since drawing
+ * 60 000 numbers a step would cost as much as a small model.  One thread at a time. */
 struct gk_batcher {
     const struct gk_dataset *dataset; /* borrowed */
     uint64_t seed;

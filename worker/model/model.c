@@ -257,24 +257,23 @@ static void backward(struct gk_model *model, const float *params, const float *x
     }
 }
 
-void gk_model_evaluate(struct gk_model *model, const float *params, const float *x,
-                       const uint32_t *labels, uint32_t count, double *ret_loss, uint64_t *ret_hits)
+void gk_model_evaluate(struct gk_model *model, const float *params, const struct gk_batch *batch,
+                       struct gk_score *ret_score)
 {
     uint32_t last = model->layers_count - 1;
 
-    GK_ASSERT(count > 0 && count <= model->batch_max);
-    *ret_loss = 0.0;
-    *ret_hits = 0;
-    forward(model, params, x, count);
-    model->layers->softmax_cross_entropy(model->out[last], labels, count, model->width[last + 1],
-                                         ret_loss, ret_hits);
+    GK_ASSERT(batch->count > 0 && batch->count <= model->batch_max);
+    *ret_score = (struct gk_score){.loss = 0.0};
+    forward(model, params, batch->x, batch->count);
+    model->layers->softmax_cross_entropy(model->out[last], batch->labels, batch->count,
+                                         model->width[last + 1], &ret_score->loss,
+                                         &ret_score->hits);
 }
 
-void gk_model_gradient(struct gk_model *model, const float *params, const float *x,
-                       const uint32_t *labels, uint32_t count, float *grad, double *ret_loss,
-                       uint64_t *ret_hits)
+void gk_model_gradient(struct gk_model *model, const float *params, const struct gk_batch *batch,
+                       float *grad, struct gk_score *ret_score)
 {
     /* Evaluating leaves the gradient of the logits in place of the logits. */
-    gk_model_evaluate(model, params, x, labels, count, ret_loss, ret_hits);
-    backward(model, params, x, count, grad);
+    gk_model_evaluate(model, params, batch, ret_score);
+    backward(model, params, batch->x, batch->count, grad);
 }

@@ -37,17 +37,27 @@ const struct gk_tensor *gk_model_tensors(const struct gk_model *model, uint32_t 
  */
 void gk_model_init(const struct gk_model *model, uint64_t seed, float *params);
 
-/* x: count x features, 1 <= count <= batch_max.  grad (d floats) := the sum over the samples of the
- * gradient of the cross-entropy (not the mean: the servers divide by the samples of all ranks).
- * *ret_loss: the sum of the losses; *ret_hits: right answers.  One call at a time per model. */
-void gk_model_gradient(struct gk_model *model, const float *params, const float *x,
-                       const uint32_t *labels, uint32_t count, float *grad, double *ret_loss,
-                       uint64_t *ret_hits);
+/* Samples to compute on. */
+struct gk_batch {
+    const float *x; /* count x features */
+    const uint32_t *labels;
+    uint32_t count; /* 1 to batch_max */
+};
+
+/* Over the samples of a batch. */
+struct gk_score {
+    double loss;   /* sum of the losses */
+    uint64_t hits; /* right answers */
+};
+
+/* grad (d floats) := the sum over the samples of the gradient of the cross-entropy (not the mean:
+ * the servers divide by the samples of all ranks).  One call at a time per model. */
+void gk_model_gradient(struct gk_model *model, const float *params, const struct gk_batch *batch,
+                       float *grad, struct gk_score *ret_score);
 
 /* The same without gradient. */
-void gk_model_evaluate(struct gk_model *model, const float *params, const float *x,
-                       const uint32_t *labels, uint32_t count, double *ret_loss,
-                       uint64_t *ret_hits);
+void gk_model_evaluate(struct gk_model *model, const float *params, const struct gk_batch *batch,
+                       struct gk_score *ret_score);
 
 /* CPU layer table: OpenBLAS, one thread per call.  Sets OpenBLAS to one thread for the whole
  * process. */
