@@ -499,6 +499,33 @@ Test(join, deadline_names_the_missing_workers)
     rig_close(&rig);
 }
 
+/* Welcomed everywhere, and no version yet: it stands, and says so at once. */
+Test(join, stands)
+{
+    struct rig rig;
+    struct toy toy;
+    const struct gk_msg *hello;
+
+    rig_open(&rig, (struct rig_options){.servers = 2, .rank = 1, .workers = 2});
+    toy_open(&toy, &rig);
+    rig_start(&rig);
+    rig_up(&rig, 0);
+    toy_serve(&toy);
+    rig_wait(&rig, SECOND / 4);
+    cr_assert_eq(rig_take(&rig, 0, GK_KIND_HELLO)->body.hello.slot, GK_SLOT_NONE);
+    rig_forget_sent(&rig);
+    rig_up(&rig, 1);
+    toy_handle(&toy, 1, rig_take(&rig, 1, GK_KIND_HELLO));
+    toy_deliver(&toy);
+    for (uint32_t s = 0; s < 2; s++) {
+        hello = rig_take(&rig, s, GK_KIND_HELLO);
+        cr_assert(hello && hello->body.hello.slot == GK_SLOT_STEP);
+        cr_assert(hello->body.hello.slot_step == 0 && hello->body.hello.slot_push_id == 0);
+    }
+    toy_close(&toy);
+    rig_close(&rig);
+}
+
 /* Shard 0 chooses the rank; the others hear nothing before. */
 Test(join, any_rank)
 {
