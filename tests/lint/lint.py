@@ -4,7 +4,8 @@
 usage: lint.py [ROOT]        (default: the repository this file is in)
 
 Layers: a folder may include only what its row allows, our own headers and others' alike; zmq.h lies in the system's
-include folder, so that a forbidden include would compile.  Sizes: functions of at most 70 lines, files of at most 600.
+include folder, so that a forbidden include would compile.  Sizes: functions of at most 70 lines and 6 parameters, files
+of at most 600 lines.
 Habits: no unfinished-work marks, no calls that are banned somewhere.  tests/lint/selftest.py shows that each rule can fail.
 """
 import os
@@ -21,7 +22,8 @@ SYSTEM = LIBC | {"fcntl.h", "pthread.h", "signal.h", "time.h", "unistd.h", "netd
 LAYERS = {
     "common": (["common"], SYSTEM | {"isa-l/", "xxhash.h", "jansson.h", "cyaml/", "Random123/"}),
     "common/cpu": (["common", "common/cpu"], LIBC | {"immintrin.h", "cpuid.h", "fenv.h"}),
-    "common/net": (["common", "common/net"], SYSTEM | {"zmq.h", "uv.h", "jansson.h", "xmmintrin.h", "immintrin.h"}),
+    "common/net": (["common", "common/net"], SYSTEM | {"zmq.h", "uv.h", "jansson.h", "xmmintrin.h", "immintrin.h",
+                                                  "linux/tcp.h"}),
     "proto": (["common", "proto"], LIBC | {"gkps.pb-c.h", "protobuf-c/"}),
     "cuda": (["common", "cuda"], LIBC | {"cuda_runtime.h", "cublas_v2.h"}),
     "server/core": (["common", "proto", "server/core"], LIBC),
@@ -51,6 +53,7 @@ PURE_HABITS = [
 ]
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 600
+PARAMETERS_MAX = 6
 
 
 def folder_of(path):
@@ -94,6 +97,34 @@ def check_sizes(path, lines):
             start = None
 
 
+def without_words(text):
+    """The text with comments and string literals blanked, so that lines and columns stay."""
+    words = r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"'
+    return re.sub(words, lambda match: re.sub(r"[^\n]", " ", match.group(0)), text, flags=re.S)
+
+
+def count_parameters(text, start):
+    """How many stand in the parentheses that open at `start`, and where they close."""
+    depth = commas = 0
+    for at in range(start, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[at], 0)
+        commas += text[at] == "," and depth == 1
+        if depth == 0:
+            return (commas + 1 if text[start + 1:at].strip() not in ("", "void") else 0), at + 1
+    return 0, len(text)
+
+
+def check_parameters(text):
+    """Functions, declared or defined, begin a line with their type; pointers to functions are (*name)(...)."""
+    text = without_words(text)
+    for match in re.finditer(r"^(?:\w+[ \n*]+)+(\w+)\(|\(\*(\w*)\)\(", text, re.M):
+        count, end = count_parameters(text, match.end() - 1)
+        declares = match.group(2) is not None or re.match(r"\s*(?:[{;]|__attribute__)", text[end:])
+        name = match.group(1) or match.group(2)
+        if count > PARAMETERS_MAX and declares and not name.startswith("LLVMFuzzer"):  # libFuzzer says how many
+            yield text.count("\n", 0, match.end()) + 1, f"{name} has {count} parameters; at most {PARAMETERS_MAX}"
+
+
 def check_habits(path, text):
     def findings(pattern, why):
         for match in re.finditer(pattern, text):
@@ -123,7 +154,8 @@ def main():
         with open(os.path.join(root, path), encoding="utf-8", errors="replace") as file:
             text = file.read()
         lines = text.splitlines()
-        for check in (check_includes(path, lines), check_sizes(path, lines), check_habits(path, text)):
+        for check in (check_includes(path, lines), check_sizes(path, lines), check_parameters(text),
+                      check_habits(path, text)):
             for number, what in check:
                 print(f"{path}:{number}: {what}")
                 count += 1

@@ -15,6 +15,11 @@ FAULTS = {
     "a core with a clock": ("server/core/a.c", "#include <time.h>\n", 1),
     "a core that logs": ("worker/core/a.c", "void f(void)\n{\n    gk_log(1);\n}\n", 3),
     "a long function": ("tool/a.c", "int f(void)\n{\n" + "    g();\n" * 70 + "}\n", 2),
+    "seven parameters": ("tool/a.c", "int x;\nstatic int f(int a, int b, int c, int d,\n    int e, int f, int g)\n{\n}\n", 2),
+    "seven parameters, declared": ("tool/a.h", "void *f(int a, int b, int c, int d, int (*e)(int, int), int f, int g);\n",
+                                   1),
+    "a pointer to seven parameters": ("tool/a.h", "struct a {\n    void (*f)(int, int, int, int, int, int, int);\n};\n",
+                                      2),
     "a long file": ("proto/a.c", "int x;\n" * 601, 1),
     "an unfinished place": ("tool/a.c", "/* TO" + "DO: later */\n", 1),
     "a banned function": ("tool/a.c", "x = sprintf(a, b);\n", 1),
@@ -35,7 +40,9 @@ def lint(files):
 
 def main():
     failed = 0
-    code, out = lint({"server/core/ok.c": CLEAN, "tool/ok.c": '#include "proto/msg.h"\n#include <uv.h>\n'})
+    code, out = lint({"server/core/ok.c": CLEAN, "tool/ok.c": '#include "proto/msg.h"\n#include <uv.h>\n',
+                      "tool/six.c": "int f(int a, int b, int c, int d, /* , */ int e, void (*f)(int, int))\n{\n"
+                                    "    return g(1, 2, 3, 4, 5, 6, 7);\n}\n"})
     if code != 0:
         print(f"a clean tree is refused:\n{out}")
         failed += 1
