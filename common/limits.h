@@ -44,6 +44,8 @@ enum {
 
     /* Per peer, in zsock; more are dropped and counted: every request is retried. */
     GK_OUTBOX_MESSAGES_MAX = 256,
+    /* A full window of the largest chunks, and half as much: of whom reads nothing. */
+    GK_OUTBOX_BYTES_MAX = 24 * 1024 * 1024,
     GK_TURN_MESSAGES_MAX = 64, /* received per socket and loop turn */
     GK_TURN_BYTES_MAX = 8 * 1024 * 1024,
     GK_TURN_US_MAX = 2000,

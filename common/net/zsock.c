@@ -129,6 +129,8 @@ static void on_check(uv_check_t *handle)
     if (gk_zsock_usable(zsock) && readable(zsock)) {
         zsock->stats.missed_wakes += suspicious ? 1 : 0;
         gk_zsock_inbox_receive(zsock);
+    } else {
+        gk_zsock_guard_drained(zsock);
     }
     zsock->woken = false;
 }
@@ -209,7 +211,7 @@ static int handles_open(struct gk_zsock *zsock)
     }
     add_handle(zsock, (uv_handle_t *)&zsock->monitor_poll);
     (void)uv_prepare_init(zsock->loop,
-                          &zsock->prepare); /* these five and their starts always succeed */
+                          &zsock->prepare); /* these six and their starts always succeed */
     add_handle(zsock, (uv_handle_t *)&zsock->prepare);
     (void)uv_check_init(zsock->loop, &zsock->check);
     add_handle(zsock, (uv_handle_t *)&zsock->check);
@@ -219,6 +221,8 @@ static int handles_open(struct gk_zsock *zsock)
     add_handle(zsock, (uv_handle_t *)&zsock->watchdog);
     (void)uv_timer_init(zsock->loop, &zsock->retry);
     add_handle(zsock, (uv_handle_t *)&zsock->retry);
+    (void)uv_timer_init(zsock->loop, &zsock->guard.timer);
+    add_handle(zsock, (uv_handle_t *)&zsock->guard.timer);
 
     /* The poll alone keeps the loop running, as long as the socket is open. */
     uv_unref((uv_handle_t *)&zsock->monitor_poll);
@@ -226,6 +230,7 @@ static int handles_open(struct gk_zsock *zsock)
     uv_unref((uv_handle_t *)&zsock->check);
     uv_unref((uv_handle_t *)&zsock->watchdog);
     uv_unref((uv_handle_t *)&zsock->retry);
+    uv_unref((uv_handle_t *)&zsock->guard.timer);
     rc = uv_poll_start(&zsock->poll, UV_READABLE, on_wake);
     if (rc == 0) {
         rc = uv_poll_start(&zsock->monitor_poll, UV_READABLE, on_monitor_wake);
@@ -300,6 +305,11 @@ uint64_t gk_zsock_pending(const struct gk_zsock *zsock)
     return zsock->pending;
 }
 
+void gk_zsock_expect(struct gk_zsock *zsock, uint32_t peers)
+{
+    zsock->guard.peers = peers;
+}
+
 /* The descriptors are ZeroMQ's: its sockets may go only when libuv has let go of them. */
 static void finish_close(struct gk_zsock *zsock)
 {
@@ -308,6 +318,7 @@ static void finish_close(struct gk_zsock *zsock)
 
     gk_zsock_socket_close(zsock, zsock->linger_ms);
     gk_zsock_outbox_clear(zsock);
+    gk_zsock_guard_fini(zsock);
     free(zsock);
     if (closed) {
         closed(context);
@@ -330,7 +341,7 @@ static void close_handles(struct gk_zsock *zsock)
         (uv_handle_t *)&zsock->poll,    (uv_handle_t *)&zsock->monitor_poll,
         (uv_handle_t *)&zsock->prepare, (uv_handle_t *)&zsock->check,
         (uv_handle_t *)&zsock->idle,    (uv_handle_t *)&zsock->watchdog,
-        (uv_handle_t *)&zsock->retry,
+        (uv_handle_t *)&zsock->retry,   (uv_handle_t *)&zsock->guard.timer,
     };
     uint32_t count = zsock->handles;
 

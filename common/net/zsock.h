@@ -20,12 +20,15 @@
 struct uv_loop_s;
 struct gk_zsock;
 
+enum { GK_ZSOCK_ADDRESS_BYTES = 320 }; /* "tcp://", a name of 253, the port */
+
 enum gk_zsock_type { GK_ZSOCK_ROUTER, GK_ZSOCK_DEALER };
 
 enum gk_zsock_event {
     GK_ZSOCK_UP,       /* DEALER: connection and handshake done */
     GK_ZSOCK_DOWN,     /* DEALER: connection lost; ZeroMQ reconnects by itself */
     GK_ZSOCK_REJECTED, /* ROUTER: a connection ended before or in its handshake (noise) */
+    GK_ZSOCK_CUT,      /* ROUTER: a connection was ended for the memory that it took */
 };
 
 struct gk_zsock_callbacks {
@@ -49,13 +52,21 @@ struct gk_zsock_stats {
     uint64_t dropped_out;  /* outbox full or peer gone */
     uint64_t dropped_in;   /* too many parts, or a routing id of the peer's own choosing */
     uint64_t rejected;     /* connections that ended in their handshake */
+    uint64_t cut;          /* connections that were ended for the memory that they took */
     uint64_t missed_wakes; /* must stay 0 */
     uint64_t blocked;      /* sends that had to wait for room */
 };
 
-/* ROUTER: bind to `address` ("tcp://127.0.0.1:*" lets the system choose a port); DEALER:
- * connect, now or whenever the peer is there.  GK_E_BUSY: the port is in use; GK_E_INVALID:
- * malformed address; GK_E_IO; words say which address and why.  `zmq` is a ZeroMQ context
+/* Is this "tcp://HOST:PORT" with a port from 1 to 65535, or to bind also 0 or *?  HOST is a name, an
+ * IPv4 address, an IPv6 address in brackets, or to bind *.  GK_E_INVALID, and words with the address
+ * and what is wrong with it.  Asks no resolver.  Any thread. */
+enum gk_err gk_zsock_address_check(const char *address, bool bind, struct gk_words *words);
+
+/* ROUTER: bind to `address` ("tcp://127.0.0.1:*" lets the system choose a port); DEALER: connect,
+ * now or whenever the peer is there.  A name is connected to by IPv4 where it has such an address
+ * by now, else by IPv6; finding out may block as long as the resolver does.  GK_E_BUSY: the port is
+ * in use; GK_E_INVALID: malformed address, or none of this machine's; GK_E_LIMIT: no descriptors or
+ * sockets left; GK_E_NOMEM; GK_E_IO; words say which address and why.  `zmq` is a ZeroMQ context
  * (gk_net_context).  Loop thread only, like everything here. */
 enum gk_err gk_zsock_open(struct uv_loop_s *loop, void *zmq, enum gk_zsock_type type,
                           const char *address, const struct gk_zsock_callbacks *callbacks,
@@ -64,13 +75,17 @@ enum gk_err gk_zsock_open(struct uv_loop_s *loop, void *zmq, enum gk_zsock_type 
 /* Where it is bound, with the real port: "tcp://127.0.0.1:40123". */
 const char *gk_zsock_address(const struct gk_zsock *zsock);
 
-/* Queue one message; takes a reference to each part.  Sent before the loop blocks next.
- * GK_E_LIMIT: the peer's outbox is full, the message is dropped and counted (every request of
- * the protocol is retried).  GK_E_CLOSED: after close or error. */
+/* Queue one message; takes a reference to each part.  Sent before the loop blocks next.  GK_E_LIMIT:
+ * the peer's outbox is full; GK_E_NOMEM; GK_E_CLOSED: after close or error.  Then the message is
+ * dropped and counted: every request of the protocol is retried. */
 enum gk_err gk_zsock_send(struct gk_zsock *zsock, uint64_t route, struct gk_buf *const *parts,
                           uint32_t parts_count);
 
 const struct gk_zsock_stats *gk_zsock_stats(const struct gk_zsock *zsock);
+
+/* How many peers a ROUTER expects: each of them may be in the middle of a large message, strangers
+ * may not all be. */
+void gk_zsock_expect(struct gk_zsock *zsock, uint32_t peers);
 
 /* Messages queued or not yet accepted by ZeroMQ, all peers. */
 uint64_t gk_zsock_pending(const struct gk_zsock *zsock);

@@ -113,6 +113,9 @@ static bool receive_message(struct gk_zsock *zsock, struct inbound *in)
             return false;
         }
         more = zmq_msg_more(&frame) != 0;
+        if (zsock->type == GK_ZSOCK_ROUTER && (addressed || zsock->skipping)) {
+            gk_zsock_guard_count(zsock, &frame);
+        }
         if (zsock->skipping) {
             good = false;
         } else if (!addressed) {
@@ -141,8 +144,12 @@ void gk_zsock_inbox_receive(struct gk_zsock *zsock)
     for (uint32_t i = 0; i < GK_TURN_MESSAGES_MAX && bytes < GK_TURN_BYTES_MAX; i++) {
         struct inbound in = {0};
 
-        if (!gk_zsock_usable(zsock) || !receive_message(zsock, &in)) {
+        if (!gk_zsock_usable(zsock)) {
+            return;
+        }
+        if (!receive_message(zsock, &in)) {
             inbound_release(&in);
+            gk_zsock_guard_drained(zsock);
             return;
         }
         if (in.count > 0) {

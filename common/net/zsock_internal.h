@@ -1,6 +1,6 @@
 /* Inside the ZeroMQ socket module: what its files share.  zsock.c runs the recipe under libuv,
  * zsock_socket.c makes and configures the sockets, zsock_outbox.c queues and sends, zsock_inbox.c
- * receives, zsock_monitor.c hears connections come and go. */
+ * receives, zsock_monitor.c hears connections come and go, zsock_guard.c bounds what they hold. */
 #ifndef GK_COMMON_NET_ZSOCK_INTERNAL_H
 #define GK_COMMON_NET_ZSOCK_INTERNAL_H
 
@@ -10,14 +10,21 @@
 #include <uv.h>
 
 enum {
-    ZSOCK_ADDRESS_BYTES = 320,  /* "tcp://" + a name of 253 + port */
-    ZSOCK_HWM = 64,             /* messages per pipe inside ZeroMQ, each way */
+    /* Messages per connection inside ZeroMQ.  Each may hold a chunk, so they are few. */
+    ZSOCK_SEND_HWM = 16,
+    ZSOCK_RECEIVE_HWM = 32,
+    /* What a connection may make ZeroMQ hold: of a message that has not ended (one of the largest,
+     * and what the system has buffered), and in all (a full pipe of two-frame chunks, and that). */
+    ZSOCK_HELD_BYTES_MAX = 2 * GK_PARTS_MAX * GK_FRAME_BYTES_MAX,
+    ZSOCK_BACKLOG_BYTES_MAX = (ZSOCK_RECEIVE_HWM + 16) * GK_FRAME_BYTES_MAX,
+    /* All of the former together, beside what the peers may that are expected. */
+    ZSOCK_STRANGERS_BYTES_MAX = 128 * 1024 * 1024,
     ZSOCK_COPY_OUT_BYTES = 512, /* parts up to this size are copied when sent */
     ZSOCK_COPY_IN_BYTES =
         8192, /* smaller received parts share one buffer inside ZeroMQ, unaligned: copied */
     ZSOCK_OUTBOXES_MAX = 4096, /* peers with messages waiting at one time */
     ZSOCK_BUCKETS = 1024,      /* of the table of outboxes; a power of two */
-    ZSOCK_HANDLES_MAX = 7,     /* uv handles of one socket */
+    ZSOCK_HANDLES_MAX = 8,     /* uv handles of one socket */
     ZSOCK_WATCHDOG_MS = 1000,
     ZSOCK_RETRY_MS_MIN = 1,
     ZSOCK_RETRY_MS_MAX = 100,
@@ -28,6 +35,7 @@ struct zsock_message { /* one message in an outbox; holds a reference to each pa
     struct zsock_message *next;
     bool counted; /* it found no room before, in stats.blocked */
     uint32_t parts_count;
+    uint64_t bytes;
     struct gk_buf *parts[GK_PARTS_MAX];
 };
 
@@ -36,7 +44,26 @@ struct zsock_outbox { /* what waits for one peer; exists only while something do
     struct zsock_outbox *prev, *next; /* ring of all outboxes */
     uint64_t route;
     uint32_t count;
+    uint64_t bytes;
     struct zsock_message *first, *last;
+};
+
+struct zsock_connection { /* by its descriptor */
+    uint64_t cookie;      /* the system's name for it; 0: none is here */
+    uint64_t delivered;   /* bytes that came out of ZeroMQ, or are taken for it */
+    uint64_t seen;        /* bytes that had come at the last look */
+    uint64_t held;        /* of those, what belongs to a message that has not ended */
+    uint64_t turn;        /* of the last look */
+};
+
+struct zsock_guard { /* ROUTER */
+    struct zsock_connection *connections;
+    uint32_t room, count, next;
+    uint32_t fast_turns;
+    uint32_t peers;         /* that are expected */
+    uint64_t turn, drained; /* `drained`: the last one in which nothing was left to receive */
+    uint64_t held;          /* by all */
+    uv_timer_t timer;
 };
 
 struct gk_zsock {
@@ -48,7 +75,7 @@ struct gk_zsock {
     struct gk_zsock_callbacks callbacks;
     void *context;
     struct gk_zsock_stats stats;
-    char address[ZSOCK_ADDRESS_BYTES];
+    char address[GK_ZSOCK_ADDRESS_BYTES];
 
     uv_prepare_t prepare;
     uv_check_t check;
@@ -57,6 +84,7 @@ struct gk_zsock {
     uv_poll_t monitor_poll;
     uv_timer_t watchdog;
     uv_timer_t retry;
+    struct zsock_guard guard;
     uint32_t handles; /* initialised and not yet closed */
 
     int linger_ms;
@@ -94,6 +122,9 @@ static inline bool gk_zsock_usable(const struct gk_zsock *zsock)
  * "receiving". */
 void gk_zsock_fail(struct gk_zsock *zsock, const char *doing, int error);
 
+/* Tell the owner, unless it has closed the socket. */
+void gk_zsock_tell(struct gk_zsock *zsock, enum gk_zsock_event event);
+
 /* zsock_socket.c: make socket and monitor pair, set the options, bind or connect, fill `address`.
  * Undoes itself. */
 enum gk_err gk_zsock_socket_open(struct gk_zsock *zsock, const char *address,
@@ -104,9 +135,6 @@ int gk_zsock_socket_fd(void *socket);
 
 /* Close both sockets, the monitor first. */
 void gk_zsock_socket_close(struct gk_zsock *zsock, int linger_ms);
-
-/* "tcp://host:port" with a port of 1..65535, or "*" or 0 when `bind`. */
-enum gk_err gk_zsock_address_check(const char *address, bool bind, struct gk_words *words);
 
 /* zsock_outbox.c: see gk_zsock_send. */
 enum gk_err gk_zsock_outbox_put(struct gk_zsock *zsock, uint64_t route, struct gk_buf *const *parts,
@@ -120,6 +148,19 @@ void gk_zsock_outbox_clear(struct gk_zsock *zsock);
 
 /* zsock_inbox.c: receive and deliver up to the budget of one turn. */
 void gk_zsock_inbox_receive(struct gk_zsock *zsock);
+
+/* zsock_guard.c: a connection was accepted. */
+void gk_zsock_guard_accept(struct gk_zsock *zsock, int fd);
+
+/* A frame (zmq_msg_t) was received. */
+void gk_zsock_guard_count(struct gk_zsock *zsock, void *frame);
+
+/* Nothing is left to receive. */
+void gk_zsock_guard_drained(struct gk_zsock *zsock);
+
+/* Look at the connections, end those that hold too much. */
+void gk_zsock_guard_turn(struct gk_zsock *zsock);
+void gk_zsock_guard_fini(struct gk_zsock *zsock);
 
 /* zsock_monitor.c: read the events that are there and tell the owner.  True: there may be more. */
 bool gk_zsock_monitor_read(struct gk_zsock *zsock);

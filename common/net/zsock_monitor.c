@@ -18,10 +18,10 @@ enum {
 int gk_zsock_monitor_mask(enum gk_zsock_type type)
 {
     return type == GK_ZSOCK_DEALER ? ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED
-                                   : HANDSHAKE_FAILED;
+                                   : HANDSHAKE_FAILED | ZMQ_EVENT_ACCEPTED;
 }
 
-static void tell(struct gk_zsock *zsock, enum gk_zsock_event event)
+void gk_zsock_tell(struct gk_zsock *zsock, enum gk_zsock_event event)
 {
     if (zsock->callbacks.event && gk_zsock_usable(zsock)) {
         zsock->callbacks.event(zsock->context, event);
@@ -32,28 +32,30 @@ static void go_down(struct gk_zsock *zsock)
 {
     if (zsock->up) {
         zsock->up = false;
-        tell(zsock, GK_ZSOCK_DOWN);
+        gk_zsock_tell(zsock, GK_ZSOCK_DOWN);
     }
 }
 
-static void handle_event(struct gk_zsock *zsock, uint16_t event)
+static void handle_event(struct gk_zsock *zsock, uint16_t event, uint32_t value)
 {
     if (zsock->type == GK_ZSOCK_ROUTER) {
-        if (event & HANDSHAKE_FAILED) {
+        if (event == ZMQ_EVENT_ACCEPTED) {
+            gk_zsock_guard_accept(zsock, (int)value);
+        } else if (event & HANDSHAKE_FAILED) {
             zsock->stats.rejected++;
-            tell(zsock, GK_ZSOCK_REJECTED);
+            gk_zsock_tell(zsock, GK_ZSOCK_REJECTED);
         }
     } else if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
         go_down(zsock); /* a second connection means that the first one ended */
         zsock->up = true;
-        tell(zsock, GK_ZSOCK_UP);
+        gk_zsock_tell(zsock, GK_ZSOCK_UP);
     } else if (event == ZMQ_EVENT_DISCONNECTED) {
         go_down(zsock);
     }
 }
 
 /* One event is two frames: number and value, then the address.  0: none is there. */
-static uint16_t read_event(void *monitor)
+static uint16_t read_event(void *monitor, uint32_t *ret_value)
 {
     uint16_t event = 0;
     bool first = true;
@@ -67,8 +69,11 @@ static uint16_t read_event(void *monitor)
         do {
             rc = zmq_msg_recv(&frame, monitor, ZMQ_DONTWAIT);
         } while (rc < 0 && zmq_errno() == EINTR);
-        if (rc >= 0 && first && zmq_msg_size(&frame) >= sizeof(event)) {
-            memcpy(&event, zmq_msg_data(&frame), sizeof(event));
+        if (rc >= 0 && first && zmq_msg_size(&frame) >= sizeof(event) + sizeof(*ret_value)) {
+            const uint8_t *bytes = zmq_msg_data(&frame);
+
+            memcpy(&event, bytes, sizeof(event));
+            memcpy(ret_value, bytes + sizeof(event), sizeof(*ret_value));
         }
         more = rc >= 0 && zmq_msg_more(&frame);
         first = false;
@@ -80,12 +85,13 @@ static uint16_t read_event(void *monitor)
 bool gk_zsock_monitor_read(struct gk_zsock *zsock)
 {
     for (uint32_t i = 0; i < EVENTS_MAX; i++) {
-        uint16_t event = gk_zsock_usable(zsock) ? read_event(zsock->monitor) : 0;
+        uint32_t value = 0;
+        uint16_t event = gk_zsock_usable(zsock) ? read_event(zsock->monitor, &value) : 0;
 
         if (event == 0) {
             return false;
         }
-        handle_event(zsock, event);
+        handle_event(zsock, event, value);
     }
     return true;
 }

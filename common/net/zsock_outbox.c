@@ -76,6 +76,7 @@ static void drop_first(struct gk_zsock *zsock, struct zsock_outbox *box)
 
     box->first = message->next;
     box->count--;
+    box->bytes -= message->bytes;
     zsock->pending--;
     message_free(message);
 }
@@ -106,13 +107,19 @@ enum gk_err gk_zsock_outbox_put(struct gk_zsock *zsock, uint64_t route, struct g
 {
     struct zsock_message *message = calloc(1, sizeof(*message));
     struct zsock_outbox *box = message ? find_or_add(zsock, route) : NULL;
+    uint64_t bytes = 0;
 
-    if (!box || box->count == GK_OUTBOX_MESSAGES_MAX) {
+    for (uint32_t i = 0; i < parts_count; i++) {
+        bytes += parts[i]->size;
+    }
+    if (!box || box->count == GK_OUTBOX_MESSAGES_MAX ||
+        (box->count > 0 && box->bytes + bytes > GK_OUTBOX_BYTES_MAX)) {
         zsock->stats.dropped_out++;
         free(message);
         return message ? GK_E_LIMIT : GK_E_NOMEM;
     }
     message->parts_count = parts_count;
+    message->bytes = bytes;
     for (uint32_t i = 0; i < parts_count; i++) {
         message->parts[i] = gk_buf_ref(parts[i]);
     }
@@ -123,6 +130,7 @@ enum gk_err gk_zsock_outbox_put(struct gk_zsock *zsock, uint64_t route, struct g
     }
     box->last = message;
     box->count++;
+    box->bytes += bytes;
     zsock->pending++;
     zsock->fresh = true;
     return GK_OK;

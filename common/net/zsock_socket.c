@@ -7,8 +7,10 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 enum {
     IO_THREADS = 1,
@@ -69,7 +71,7 @@ enum gk_err gk_zsock_address_check(const char *address, bool bind, struct gk_wor
 
     if (strncmp(address, scheme, sizeof(scheme) - 1) != 0) {
         wrong = "it does not begin with tcp://";
-    } else if (strlen(address) >= ZSOCK_ADDRESS_BYTES) {
+    } else if (strlen(address) >= GK_ZSOCK_ADDRESS_BYTES) {
         wrong = "it is too long";
     } else if (colon < host) {
         wrong = "it has no port";
@@ -130,20 +132,28 @@ static enum gk_err explain_address(const char *address, bool bind, int error,
     }
 }
 
-/* IPv6 sockets serve both families, except that they report 127.0.0.1 as [::ffff:127.0.0.1]. */
-static int wants_ipv6(const char *address)
+/* Whether the socket is of IPv6.  Such a socket serves both families, but asks for the IPv6 address
+ * of a name first, where a server that was told a name, or "all", may not listen; and it shows
+ * 127.0.0.1 as [::ffff:127.0.0.1]. */
+static int wants_ipv6(const char *address, bool bind)
 {
-    char host[INET_ADDRSTRLEN];
+    const struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM};
+    struct addrinfo *list = NULL;
+    char host[GK_ZSOCK_ADDRESS_BYTES];
     struct in_addr ignored;
     const char *start = address + strlen("tcp://");
     size_t length = (size_t)(strrchr(address, ':') - start);
 
-    if (length >= sizeof(host)) {
-        return 1;
-    }
     memcpy(host, start, length);
     host[length] = 0;
-    return inet_pton(AF_INET, host, &ignored) == 1 ? 0 : 1;
+    if (host[0] == '[' || inet_pton(AF_INET, host, &ignored) == 1) {
+        return host[0] == '[';
+    }
+    if (bind || getaddrinfo(host, NULL, &hints, &list) != 0) {
+        return 1;
+    }
+    freeaddrinfo(list);
+    return 0;
 }
 
 static enum gk_err set_options(void *socket, enum gk_zsock_type type, const char *address)
@@ -152,9 +162,9 @@ static enum gk_err set_options(void *socket, enum gk_zsock_type type, const char
         int option, value;
     } options[] = {
         {ZMQ_LINGER, 0}, /* the default waits for ever */
-        {ZMQ_IPV6, wants_ipv6(address)},
-        {ZMQ_SNDHWM, ZSOCK_HWM},
-        {ZMQ_RCVHWM, ZSOCK_HWM},
+        {ZMQ_IPV6, wants_ipv6(address, type == GK_ZSOCK_ROUTER)},
+        {ZMQ_SNDHWM, ZSOCK_SEND_HWM},
+        {ZMQ_RCVHWM, ZSOCK_RECEIVE_HWM},
         {ZMQ_HANDSHAKE_IVL, GK_HANDSHAKE_MS},
         {ZMQ_RECONNECT_IVL, RECONNECT_MS},
         {ZMQ_RECONNECT_IVL_MAX, RECONNECT_MS_MAX},
