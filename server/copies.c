@@ -1,6 +1,9 @@
 #include "server/copies.h"
 
-struct gk_buf *gk_copies_get(struct gk_copies *copies, const float *values, uint64_t count)
+#include "common/hash.h"
+
+struct gk_buf *gk_copies_get(struct gk_copies *copies, const float *values, uint64_t count,
+                             uint32_t *ret_crc)
 {
     struct gk_copy *copy = &copies->list[copies->next];
 
@@ -8,15 +11,20 @@ struct gk_buf *gk_copies_get(struct gk_copies *copies, const float *values, uint
         const struct gk_copy *old = &copies->list[i];
 
         if (old->buf && old->values == values && old->count == count) {
+            *ret_crc = old->crc;
             return gk_buf_ref(old->buf);
         }
     }
     gk_buf_unref(copy->buf);
-    copy->values = values;
-    copy->count = count;
-    copy->buf = gk_buf_copy(values, count * sizeof(float));
+    *copy = (struct gk_copy){
+        .values = values, .count = count, .buf = gk_buf_copy(values, count * sizeof(float))};
     copies->next = (copies->next + 1) % GK_COPIES_MAX;
-    return copy->buf ? gk_buf_ref(copy->buf) : NULL;
+    if (!copy->buf) {
+        return NULL;
+    }
+    copy->crc = gk_crc32c(copy->buf->data, copy->buf->size);
+    *ret_crc = copy->crc;
+    return gk_buf_ref(copy->buf);
 }
 
 void gk_copies_forget(struct gk_copies *copies)

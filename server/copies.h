@@ -1,5 +1,5 @@
 /* Chunks of parameters that were just sent: all ranks pull the same ones, so that one copy serves
- * them all. */
+ * them all, and is summed once. */
 #ifndef GK_SERVER_COPIES_H
 #define GK_SERVER_COPIES_H
 
@@ -16,6 +16,7 @@ struct gk_copy {
     const float *values;
     uint64_t count;
     struct gk_buf *buf;
+    uint32_t crc; /* CRC-32C of buf */
 };
 
 struct gk_copies {
@@ -23,8 +24,10 @@ struct gk_copies {
     uint32_t next;
 };
 
-/* A reference to a copy of `count` values as they are now; NULL: no memory.  Loop thread only. */
-struct gk_buf *gk_copies_get(struct gk_copies *copies, const float *values, uint64_t count);
+/* A reference to a copy of `count` values as they are now, and its CRC-32C; NULL: no memory.  Loop
+ * thread only, like everything here. */
+struct gk_buf *gk_copies_get(struct gk_copies *copies, const float *values, uint64_t count,
+                             uint32_t *ret_crc);
 
 /* The values are about to change, or to go.  What was sent stays with those who hold a reference.
  */

@@ -26,6 +26,7 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "gkps-server: %s\n", words.text);
         return exit_code;
     }
+    options.config = config;
     (void)snprintf(who, sizeof(who), "server %" PRIu64, options.shard);
     gk_log_open(who, (enum gk_log_format)options.log_format, (enum gk_log_level)options.log_level,
                 2);

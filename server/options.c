@@ -1,9 +1,13 @@
 #include "server/options.h"
 
+#include "common/exit.h"
 #include "common/limits.h"
+#include "common/net/zsock.h"
 #include "common/option_rows.h"
+#include "proto/msg.h"
 
 #include <arpa/inet.h>
+#include <inttypes.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -12,11 +16,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+enum { HOST_BYTES = 96 }; /* an IPv6 address with its zone */
+
 #define AT(field) offsetof(struct gk_server_options, field)
 
 static const struct gk_option options[] = {
     {"bind", GK_OPTION_STRING, AT(bind), "tcp://127.0.0.1:5600", NULL, 0, 0, "ADDRESS",
-     "Where to listen; port * lets the system choose one.", NULL, "Network"},
+     "Where to listen: tcp://HOST:PORT; port * lets the system choose one.", NULL, "Network"},
     {"insecure", GK_OPTION_BOOL, AT(insecure), "false", NULL, 0, 0, NULL,
      "Listen beyond loopback although anybody who reaches the port can then join the job.", NULL,
      "Network"},
@@ -52,8 +58,12 @@ const struct gk_program *gk_server_program(void)
         .notes =
             "Exit codes: 0 done, 64 wrong flags, 65 the sum of the gradients is not finite, 69 "
             "workers are\n"
-            "missing at the deadline or the launcher is gone, 70 internal, 75 the port is in use,\n"
-            "78 configuration, 130 and 143 stopped by a signal.",
+            "missing at the deadline or the launcher is gone, 70 internal or no memory, 75 the "
+            "port is "
+            "in\n"
+            "use, 78 configuration (also: --bind names a host that does not resolve, or one "
+            "beyond\n"
+            "loopback without --insecure), 130 and 143 stopped by a signal.",
         .options = options,
         .options_count = sizeof(options) / sizeof(options[0]),
         .positional_max = 0,
@@ -62,108 +72,151 @@ const struct gk_program *gk_server_program(void)
     return &program;
 }
 
-/* "tcp://HOST:PORT" into its halves. */
-static bool split(const char *address, char *ret_host, size_t room, const char **ret_port)
+enum gk_err gk_server_options_check(const struct gk_server_options *values, int *ret_exit,
+                                    struct gk_words *words)
+{
+    if (values->shard >= values->servers) {
+        gk_words_set(words, "%" PRIu64 " is not below --servers %" PRIu64, values->shard,
+                     values->servers);
+        *ret_exit = gk_config_blame(values->config, "shard", words);
+        return GK_E_CONFIG;
+    }
+    if (gk_job_name_check(values->job, words)) {
+        *ret_exit = gk_config_blame(values->config, "job", words);
+        return GK_E_CONFIG;
+    }
+    return GK_OK;
+}
+
+/* The halves of an address that gk_zsock_address_check() has passed; the host without brackets. */
+static const char *split(const char *address, char *ret_host, bool *ret_bracketed)
 {
     const char *host = address + strlen("tcp://");
-    const char *colon;
-    size_t length;
+    const char *colon = strrchr(host, ':');
+    size_t length = (size_t)(colon - host);
 
-    if (strncmp(address, "tcp://", strlen("tcp://")) != 0) {
-        return false;
-    }
-    colon = strrchr(host, ':');
-    if (!colon || colon == host || !colon[1] || strchr(host, '[')) {
-        return false;
-    }
-    length = (size_t)(colon - host);
-    if (length >= room || strlen(colon + 1) > 5 ||
-        (strcmp(colon + 1, "*") != 0 && strspn(colon + 1, "0123456789") != strlen(colon + 1))) {
-        return false;
+    *ret_bracketed = host[0] == '[';
+    if (*ret_bracketed) {
+        host++;
+        length -= 2;
     }
     memcpy(ret_host, host, length);
     ret_host[length] = '\0';
-    *ret_port = colon + 1;
-    return true;
+    return colon + 1;
 }
 
-/* The first IPv4 address of the name; local only if all of them are. */
-static bool resolve(const char *host, struct in_addr *ret_address, bool *ret_local)
+static bool is_loopback(const struct addrinfo *info)
 {
-    struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM};
-    struct addrinfo *list = NULL;
-    bool local = true;
+    struct sockaddr_in in;
+    struct sockaddr_in6 in6;
 
-    if (strcmp(host, "*") == 0) {
-        ret_address->s_addr = htonl(INADDR_ANY);
-        *ret_local = false;
-        return true;
+    if (info->ai_family == AF_INET) {
+        memcpy(&in, info->ai_addr, sizeof(in));
+        return ntohl(in.sin_addr.s_addr) >> 24 == 127;
     }
-    if (getaddrinfo(host, NULL, &hints, &list) != 0 || !list) {
-        return false;
+    memcpy(&in6, info->ai_addr, sizeof(in6));
+    return IN6_IS_ADDR_LOOPBACK(&in6.sin6_addr) ||
+           (IN6_IS_ADDR_V4MAPPED(&in6.sin6_addr) && in6.sin6_addr.s6_addr[12] == 127);
+}
+
+/* As a number: of the IPv4 addresses the first, where there is none of the others, because that is
+ * the order in which our sockets connect to a name.  Local only if all of them are.  0, or an error
+ * of getaddrinfo(). */
+static int resolve(const char *host, bool bracketed, char *ret_number, bool *ret_local)
+{
+    struct addrinfo hints = {.ai_family = bracketed ? AF_INET6 : AF_UNSPEC,
+                             .ai_flags = bracketed ? AI_NUMERICHOST : 0,
+                             .ai_socktype = SOCK_STREAM};
+    struct addrinfo *list = NULL;
+    const struct addrinfo *chosen = NULL;
+    bool local = true;
+    int error = getaddrinfo(host, NULL, &hints, &list);
+
+    if (error != 0) {
+        return error;
     }
     for (const struct addrinfo *info = list; info; info = info->ai_next) {
-        struct sockaddr_in in;
-
-        memcpy(&in, info->ai_addr, sizeof(in));
-        if (info == list) {
-            *ret_address = in.sin_addr;
+        if (info->ai_family != AF_INET && info->ai_family != AF_INET6) {
+            continue;
         }
-        local = local && ntohl(in.sin_addr.s_addr) >> 24 == 127;
+        if (!chosen || (chosen->ai_family == AF_INET6 && info->ai_family == AF_INET)) {
+            chosen = info;
+        }
+        local = local && is_loopback(info);
     }
-    *ret_local = local;
+    error = chosen ? getnameinfo(chosen->ai_addr, chosen->ai_addrlen, ret_number, HOST_BYTES, NULL,
+                                 0, NI_NUMERICHOST)
+                   : EAI_NONAME;
     freeaddrinfo(list);
-    return true;
+    *ret_local = local;
+    return error;
 }
 
-enum gk_err gk_server_options_check(const struct gk_server_options *values, struct gk_words *words)
+static int unresolved(const struct gk_server_options *values, const char *host, bool bracketed,
+                      int error, struct gk_words *words)
 {
-    if (values->shard >= values->servers) {
-        gk_words_set(words, "--shard %llu: must be below --servers %llu",
-                     (unsigned long long)values->shard, (unsigned long long)values->servers);
-        return GK_E_CONFIG;
+    if (bracketed) {
+        gk_words_set(words, "'%s': [%s] is no IPv6 address", values->bind, host);
+        return gk_config_blame(values->config, "bind", words);
     }
-    if (!*values->job || strlen(values->job) >= GK_JOB_NAME_BYTES) {
-        gk_words_set(words, "--job: 1 to %d bytes", GK_JOB_NAME_BYTES - 1);
-        return GK_E_CONFIG;
-    }
-    return GK_OK;
+    gk_words_set(words, "'%s': the name '%s' has no address: %s", values->bind, host,
+                 gai_strerror(error));
+    (void)gk_config_blame(values->config, "bind", words); /* well written, but not of this world */
+    return error == EAI_MEMORY ? GK_EXIT_INTERNAL : GK_EXIT_CONFIG;
 }
 
 enum gk_err gk_server_options_address(const struct gk_server_options *values, char *ret_address,
-                                      bool *ret_local, struct gk_words *words)
+                                      bool *ret_local, int *ret_exit, struct gk_words *words)
 {
-    char host[GK_SERVER_ADDRESS_BYTES - 32], text[INET_ADDRSTRLEN];
-    struct in_addr address;
+    char host[GK_ZSOCK_ADDRESS_BYTES], number[HOST_BYTES] = "0.0.0.0";
     const char *port;
-    bool local;
+    bool bracketed, ipv6, local = false;
+    int error = 0;
 
-    if (!split(values->bind, host, sizeof(host), &port)) {
-        gk_words_set(words,
-                     "--bind '%s': must be tcp://HOST:PORT with a name or an IPv4 address, and * "
-                     "or a number",
-                     values->bind);
+    if (gk_zsock_address_check(values->bind, true, words)) {
+        *ret_exit = gk_config_blame(values->config, "bind", words);
         return GK_E_CONFIG;
     }
-    if (!resolve(host, &address, &local)) {
-        gk_words_set(words, "--bind '%s': cannot resolve '%s'", values->bind, host);
+    port = split(values->bind, host, &bracketed);
+    if (strcmp(host, "*") != 0) {
+        error = resolve(host, bracketed, number, &local);
+    }
+    if (error != 0) {
+        *ret_exit = unresolved(values, host, bracketed, error, words);
         return GK_E_CONFIG;
     }
     if (!local && !values->insecure) {
-        gk_words_set(
-            words,
-            "--bind '%s' is reachable from other machines, and connections are not encrypted or "
-            "authenticated; add --insecure if the network is trusted",
-            values->bind);
+        gk_words_set(words,
+                     "'%s' is reachable from other machines, and connections are not encrypted or "
+                     "authenticated; add --insecure if the network is trusted",
+                     values->bind);
+        (void)gk_config_blame(values->config, "bind", words);
+        *ret_exit = GK_EXIT_CONFIG;
         return GK_E_CONFIG;
     }
-    if (!inet_ntop(AF_INET, &address, text, sizeof(text))) {
-        gk_words_set(words, "--bind '%s': no IPv4 address", values->bind);
-        return GK_E_CONFIG;
-    }
-    (void)snprintf(ret_address, GK_SERVER_ADDRESS_BYTES, "tcp://%s:%s", text, port);
+    ipv6 = strchr(number, ':') != NULL;
+    (void)snprintf(ret_address, GK_SERVER_ADDRESS_BYTES, "tcp://%s%s%s:%s", ipv6 ? "[" : "", number,
+                   ipv6 ? "]" : "", port);
     *ret_local = local;
     return GK_OK;
+}
+
+void gk_server_options_endpoint(const char *bound, char *ret_address)
+{
+    static const struct {
+        const char *all, *own;
+    } hosts[] = {{"tcp://0.0.0.0:", "tcp://127.0.0.1:"}, {"tcp://[::]:", "tcp://[::1]:"}};
+
+    for (size_t i = 0; i < sizeof(hosts) / sizeof(hosts[0]); i++) {
+        size_t length = strlen(hosts[i].all);
+
+        if (strncmp(bound, hosts[i].all, length) == 0) {
+            (void)snprintf(ret_address, GK_SERVER_ADDRESS_BYTES, "%s%s", hosts[i].own,
+                           bound + length);
+            return;
+        }
+    }
+    (void)snprintf(ret_address, GK_SERVER_ADDRESS_BYTES, "%s", bound);
 }
 
 /* A container's limit; UINT64_MAX: none. */

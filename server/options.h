@@ -4,7 +4,9 @@
 
 #include "common/config.h"
 
+/* Filled by gk_config_load(); strings belong to the config. */
 struct gk_server_options {
+    const struct gk_config *config; /* where the values came from; set after loading */
     const char *bind;
     const char *job;
     uint64_t shard, servers, workers;
@@ -16,22 +18,29 @@ struct gk_server_options {
     uint32_t log_format, log_level;
 };
 
+/* The table, with names, defaults and bounds.  Static. */
 const struct gk_program *gk_server_program(void);
 
-/* Values that contradict each other: shard and servers, the length of the job's name.  GK_E_CONFIG
- * and words; the program ends with GK_EXIT_USAGE. */
-enum gk_err gk_server_options_check(const struct gk_server_options *options,
+/* Values that the table lets through: shard and servers contradict each other, the job's name is
+ * none.  GK_E_CONFIG, words that say where the value came from, and the exit code that goes with
+ * it.  Any thread. */
+enum gk_err gk_server_options_check(const struct gk_server_options *options, int *ret_exit,
                                     struct gk_words *words);
 
 enum { GK_SERVER_ADDRESS_BYTES = 128 };
 
-/* Where to bind: names become numbers, which is what ZeroMQ binds to.  *ret_local: reachable from
- * this machine only.  GK_E_CONFIG: malformed, does not resolve, or beyond
- * loopback without --insecure; with words. */
+/* Where to bind, into `ret_address` of GK_SERVER_ADDRESS_BYTES: names of either family become
+ * numbers, which is what ZeroMQ binds to; * is all of IPv4, [::] all of both.  *ret_local:
+ * reachable from this machine only.  GK_E_CONFIG, words, and the exit code: 64 malformed; 78 does
+ * not resolve, or beyond loopback without --insecure.  May ask the resolver, and so block. */
 enum gk_err gk_server_options_address(const struct gk_server_options *options, char *ret_address,
-                                      bool *ret_local, struct gk_words *words);
+                                      bool *ret_local, int *ret_exit, struct gk_words *words);
 
-/* The budget in force. */
+/* What a process of this machine connects to, into GK_SERVER_ADDRESS_BYTES: the bound address, with
+ * loopback for "all". */
+void gk_server_options_endpoint(const char *bound, char *ret_address);
+
+/* The budget in force in bytes; 0: none is known. */
 uint64_t gk_server_options_memory(const struct gk_server_options *options);
 
 #endif

@@ -1,8 +1,9 @@
 /* Around the core: what comes in becomes an event, actions are performed in their order.
  *
- * Arithmetic runs on the compute thread, one job at a time; everything else on the loop thread.  A
- * copy of parameters (PARAMS) is made while its action is performed, so it cannot meet the APPLY of
- * a later action; the core asks for none while an APPLY runs. */
+ * Arithmetic and the allocation of a job's memory run on the compute thread, one job at a time;
+ * everything else on the loop thread.  A copy of parameters (PARAMS) is made while its action is
+ * performed, so it cannot meet the APPLY of a later action; the core asks for none while an APPLY
+ * runs. */
 #include "server/shell.h"
 
 #include "common/assert.h"
@@ -12,8 +13,8 @@
 #include "common/log.h"
 #include "common/net/clock.h"
 #include "common/net/compute.h"
-#include "common/net/link.h"
-#include "common/net/signals.h"
+#include "common/net/daemon.h"
+#include "common/net/feed.h"
 #include "common/net/timer.h"
 #include "common/net/zsock.h"
 #include "server/copies.h"
@@ -24,97 +25,102 @@
 #include <uv.h>
 
 #include <inttypes.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { EVENTS_MAX = 16, LINGER_MS = 1000 };
 
 struct job { /* one computation; the core has at most one of each kind in flight */
-    const struct gk_vector_ops *ops;
-    struct gk_queue *queue;
     enum gk_server_action_kind kind;
     uint64_t op;
     const void *args;
+    struct gk_server_setup setup; /* SETUP */
     enum gk_err err;
+    struct gk_words words; /* of a SETUP that failed */
 };
 
 struct shell {
     uv_loop_t loop;
+    struct gk_daemon daemon;
     struct gk_timer *timer;
-    struct gk_signals *signals;
-    struct gk_link *link;
     void *zmq;
     struct gk_zsock *zsock;
     struct gk_compute *compute;
     const struct gk_vector_ops *ops;
-    struct gk_queue *queue;
+    struct gk_queue *queue; /* of the compute thread, while there is one */
     struct job jobs[GK_SERVER_ACTION_KINDS_COUNT];
 
     struct gk_server_config config;
     struct gk_server *core;
     struct gk_server_actions *actions;
-    struct gk_server_memory memory;
-    struct gk_words words; /* of a SETUP that failed, until its event is fed */
+    struct gk_server_memory memory; /* of the compute thread during a SETUP */
     struct gk_copies copies;
 
-    /* Actions may be answered at once; the answers wait here until all actions of the step are
-     * performed. */
     struct gk_server_event events[EVENTS_MAX];
-    uint32_t events_first, events_count;
-    bool stepping;
+    struct gk_feed feed;
 
     uint64_t started_us;
     bool closing, summed;
     int exit_code;
 };
 
-static void feed(struct shell *shell, const struct gk_server_event *event);
-
-/* The launcher's line. */
-
-static void tell(struct shell *shell, json_t *line)
+static void feed(struct shell *shell, const struct gk_server_event *event)
 {
-    if (line) {
-        gk_link_send(shell->link, line);
-        json_decref(line);
-    }
-}
-
-static void tell_death(struct shell *shell, int code, const char *words)
-{
-    tell(shell, json_pack("{s:s, s:i, s:s}", "event", "death", "code", code, "words", words));
+    gk_feed_put(&shell->feed, event);
 }
 
 /* Computations: on the compute thread, then back on the loop thread. */
 
+static enum gk_err set_up(struct shell *shell, struct job *job)
+{
+    gk_server_memory_free(shell->ops, shell->queue, &shell->memory);
+    return gk_server_memory_alloc(shell->ops, shell->queue, &job->setup, &shell->memory,
+                                  &job->words);
+}
+
 static void run_job(void *context, void *item)
 {
+    struct shell *shell = context;
     struct job *job = item;
     struct gk_ticket ticket = {0};
 
-    (void)context;
-    if (job->kind == GK_SERVER_SUM) {
-        ticket = job->ops->sum(job->queue, job->args);
-    } else if (job->kind == GK_SERVER_APPLY) {
-        ticket = job->ops->apply(job->queue, job->args);
-    } else {
-        ticket = job->ops->hash(job->queue, job->args);
+    if (job->kind == GK_SERVER_SETUP) {
+        job->err = set_up(shell, job);
+        return;
     }
-    job->err = job->ops->wait(job->queue, ticket);
+    if (job->kind == GK_SERVER_SUM) {
+        ticket = shell->ops->sum(shell->queue, job->args);
+    } else if (job->kind == GK_SERVER_APPLY) {
+        ticket = shell->ops->apply(shell->queue, job->args);
+    } else {
+        ticket = shell->ops->hash(shell->queue, job->args);
+    }
+    job->err = shell->ops->wait(shell->queue, ticket);
+}
+
+static void check_alarms(struct shell *shell)
+{
+    gk_daemon_alarm(&shell->daemon, gk_zsock_stats(shell->zsock)->missed_wakes,
+                    gk_compute_mode_corrections(shell->compute));
 }
 
 static void job_done(void *context, void *item)
 {
+    struct shell *shell = context;
     const struct job *job = item;
     struct gk_server_event event = {.kind = GK_SERVER_SUM_DONE, .op = job->op, .err = job->err};
 
-    if (job->kind == GK_SERVER_APPLY) {
+    if (job->kind == GK_SERVER_SETUP) {
+        event.kind = GK_SERVER_SETUP_DONE;
+        event.words = job->words.text;
+        event.memory = shell->memory;
+    } else if (job->kind == GK_SERVER_APPLY) {
         event.kind = GK_SERVER_APPLY_DONE;
     } else if (job->kind == GK_SERVER_HASH) {
         event.kind = GK_SERVER_HASH_DONE;
     }
-    feed(context, &event);
+    check_alarms(shell);
+    feed(shell, &event);
 }
 
 static void submit(struct shell *shell, const struct gk_server_action *action, const void *args)
@@ -123,11 +129,10 @@ static void submit(struct shell *shell, const struct gk_server_action *action, c
     struct gk_compute_job compute_job = {.run = run_job, .done = job_done, .job = job};
     enum gk_err err;
 
-    *job = (struct job){.ops = shell->ops,
-                        .queue = shell->queue,
-                        .kind = action->kind,
-                        .op = action->op,
-                        .args = args};
+    *job = (struct job){.kind = action->kind, .op = action->op, .args = args};
+    if (action->kind == GK_SERVER_SETUP) {
+        job->setup = action->u.setup;
+    }
     err = gk_compute_submit(shell->compute, &compute_job);
     GK_ASSERT(!err); /* at most one of each kind: the queue cannot be full */
 }
@@ -152,8 +157,9 @@ static void send_msg(struct shell *shell, uint64_t route, const struct gk_msg *m
     }
 }
 
-/* Takes the frame; without one nothing is sent, and the peer asks again. */
-static void send_frame(struct shell *shell, struct gk_server_action *action, struct gk_buf *frame)
+/* Takes the frame; without one nothing is sent, and the peer asks again.  `crc` 0: not known. */
+static void send_frame(struct shell *shell, struct gk_server_action *action, struct gk_buf *frame,
+                       uint32_t crc)
 {
     if (!frame) {
         gk_log(GK_LOG_WARN, "SERVER-SEND", "%s: no memory; the peer will ask again",
@@ -161,40 +167,36 @@ static void send_frame(struct shell *shell, struct gk_server_action *action, str
         return;
     }
     action->msg.frame[0] = frame;
+    action->msg.known_crc[0] = crc;
     action->msg.frames_count = 1;
     send_msg(shell, action->route, &action->msg);
     gk_msg_clear(&action->msg);
 }
 
+static void send_params(struct shell *shell, struct gk_server_action *action)
+{
+    uint32_t crc = 0;
+    struct gk_buf *copy =
+        gk_copies_get(&shell->copies, action->u.params.values, action->u.params.count, &crc);
+
+    send_frame(shell, action, copy, crc);
+}
+
 static struct gk_buf *status_of(const struct shell *shell)
 {
-    const struct gk_zsock_stats *stats = gk_zsock_stats(shell->zsock);
     struct gk_server_facts facts = {
         .config = &shell->config,
         .core = shell->core,
         .now_us = gk_now_us(),
         .started_us = shell->started_us,
-        .bytes_in = stats->bytes_in,
-        .bytes_out = stats->bytes_out,
+        .net = gk_zsock_stats(shell->zsock),
+        .mode_corrections = gk_compute_mode_corrections(shell->compute),
     };
 
     return gk_server_status(&facts);
 }
 
 /* Actions. */
-
-static void set_up(struct shell *shell, const struct gk_server_action *action)
-{
-    struct gk_server_event event = {.kind = GK_SERVER_SETUP_DONE, .op = action->op};
-
-    gk_copies_forget(&shell->copies);
-    gk_server_memory_free(shell->ops, shell->queue, &shell->memory);
-    event.err = gk_server_memory_alloc(shell->ops, shell->queue, &action->u.setup, &shell->memory,
-                                       &shell->words);
-    event.words = shell->words.text;
-    event.memory = shell->memory;
-    feed(shell, &event);
-}
 
 static void shut_down(struct shell *shell)
 {
@@ -203,31 +205,22 @@ static void shut_down(struct shell *shell)
     }
     shell->closing = true;
     gk_timer_close(shell->timer);
-    gk_signals_close(shell->signals);
     if (shell->zsock) {
         gk_zsock_close(shell->zsock, LINGER_MS);
     }
     if (shell->compute) {
         gk_compute_close(shell->compute, NULL);
     }
-    gk_link_close(shell->link, NULL);
-}
-
-/* The launcher prints the words of a death: one line in all. */
-static enum gk_log_level death_level(const struct shell *shell)
-{
-    return shell->link ? GK_LOG_DEBUG : GK_LOG_ERROR;
+    gk_daemon_close(&shell->daemon);
 }
 
 static void leave(struct shell *shell, const struct gk_server_action *action)
 {
-    bool quiet = action->u.exit.code == 0 || action->u.exit.code > 128;
-
     shell->exit_code = action->u.exit.code;
-    gk_log(quiet ? GK_LOG_INFO : death_level(shell), action->u.exit.id, "%s (exit code %d)",
-           action->words.text, shell->exit_code);
-    if (shell->exit_code != 0) {
-        tell_death(shell, shell->exit_code, action->words.text);
+    if (shell->exit_code == GK_EXIT_OK) {
+        gk_log(GK_LOG_INFO, action->u.exit.id, "%s", action->words.text);
+    } else {
+        gk_daemon_death(&shell->daemon, action->u.exit.id, shell->exit_code, action->words.text);
     }
     shut_down(shell);
 }
@@ -241,14 +234,14 @@ static void perform(struct shell *shell, struct gk_server_action *action)
         send_msg(shell, action->route, &action->msg);
         break;
     case GK_SERVER_PARAMS:
-        send_frame(shell, action,
-                   gk_copies_get(&shell->copies, action->u.params.values, action->u.params.count));
+        send_params(shell, action);
         break;
     case GK_SERVER_STATUS:
-        send_frame(shell, action, status_of(shell));
+        send_frame(shell, action, status_of(shell), 0);
         break;
     case GK_SERVER_SETUP:
-        set_up(shell, action);
+        gk_copies_forget(&shell->copies);
+        submit(shell, action, NULL);
         break;
     case GK_SERVER_SUM:
         submit(shell, action, action->u.sum);
@@ -289,34 +282,24 @@ static void tell_summary(struct shell *shell)
     gk_server_view(shell->core, &view);
     if (view.hashed && !shell->summed) {
         shell->summed = true;
-        tell(shell, gk_server_summary(&shell->config, shell->core));
+        gk_daemon_tell(&shell->daemon, gk_server_summary(&shell->config, shell->core));
     }
 }
 
-static void feed(struct shell *shell, const struct gk_server_event *event)
+static void step(void *context, void *item)
 {
-    GK_ASSERT(shell->events_count < EVENTS_MAX);
-    shell->events[(shell->events_first + shell->events_count++) % EVENTS_MAX] = *event;
-    if (shell->stepping) {
-        return;
-    }
-    shell->stepping = true;
-    while (shell->events_count > 0) {
-        struct gk_server_event next = shell->events[shell->events_first];
+    struct shell *shell = context;
+    struct gk_server_event *event = item;
 
-        shell->events_first = (shell->events_first + 1) % EVENTS_MAX;
-        shell->events_count--;
-        next.now_us = gk_now_us();
-        gk_server_step(shell->core, &next, shell->actions);
-        for (uint32_t i = 0; i < shell->actions->count; i++) {
-            perform(shell, &shell->actions->list[i]);
-        }
-        shell->actions->count = 0;
-        if (next.kind == GK_SERVER_HASH_DONE) {
-            tell_summary(shell);
-        }
+    event->now_us = gk_now_us();
+    gk_server_step(shell->core, event, shell->actions);
+    for (uint32_t i = 0; i < shell->actions->count; i++) {
+        perform(shell, &shell->actions->list[i]);
     }
-    shell->stepping = false;
+    shell->actions->count = 0;
+    if (event->kind == GK_SERVER_HASH_DONE) {
+        tell_summary(shell);
+    }
 }
 
 /* What comes in. */
@@ -325,6 +308,7 @@ static void on_timer(void *context)
 {
     struct gk_server_event event = {.kind = GK_SERVER_TICK};
 
+    check_alarms(context);
     feed(context, &event);
 }
 
@@ -365,24 +349,26 @@ static void on_error(void *context, enum gk_err err, const char *words)
     feed(context, &event);
 }
 
-static void on_signal(void *context, int number)
+/* Noise on the port: counted in STATUS.  The log bounds how often it is said. */
+static void on_event(void *context, enum gk_zsock_event what)
 {
-    struct gk_server_event event = {.kind = GK_SERVER_STOP, .exit_code = 128 + number};
+    const struct shell *shell = context;
 
-    event.words = number == SIGINT ? "stopped by SIGINT" : "stopped by SIGTERM";
-    feed(context, &event);
+    if (what == GK_ZSOCK_REJECTED) {
+        gk_log(GK_LOG_INFO, "SERVER-REJECTED",
+               "a connection ended in its handshake: it was no worker and no gkps tool (%" PRIu64
+               " so far)",
+               gk_zsock_stats(shell->zsock)->rejected);
+    } else if (what == GK_ZSOCK_CUT) {
+        gk_log(GK_LOG_WARN, "SERVER-CUT",
+               "a connection was ended for the memory that it took (%" PRIu64 " so far)",
+               gk_zsock_stats(shell->zsock)->cut);
+    }
 }
 
-static void on_link_line(void *context, const json_t *object)
+static void on_stop(void *context, int exit_code, const char *words)
 {
-    (void)context; /* the launcher says nothing yet */
-    (void)object;
-}
-
-static void on_link_ended(void *context)
-{
-    struct gk_server_event event = {
-        .kind = GK_SERVER_STOP, .exit_code = GK_EXIT_PEER, .words = "the launcher is gone"};
+    struct gk_server_event event = {.kind = GK_SERVER_STOP, .exit_code = exit_code, .words = words};
 
     feed(context, &event);
 }
@@ -415,40 +401,38 @@ static enum gk_err open_core(struct shell *shell, const struct gk_server_options
         return err;
     }
     err = gk_vector_cpu((enum gk_cpu)options->cpu, &shell->ops, words);
+    if (err == GK_E_UNSUPPORTED) {
+        (void)gk_config_blame(options->config, "cpu", words);
+    }
     return err ? err : shell->ops->open(&shell->queue, words);
 }
 
-static enum gk_err open_handles(struct shell *shell, int launcher_fd, struct gk_words *words)
+static enum gk_err open_handles(struct shell *shell, struct gk_words *words)
 {
-    static const struct gk_link_callbacks link_callbacks = {.line = on_link_line,
-                                                            .ended = on_link_ended};
-    enum gk_err err = GK_OK;
+    enum gk_err err;
 
-    if (launcher_fd > 0) {
-        err = gk_link_open(&shell->loop, launcher_fd, &link_callbacks, shell, &shell->link, words);
-    }
-    if (!err) {
-        err = gk_signals_open(&shell->loop, on_signal, shell, &shell->signals, words);
-    }
-    if (!err) {
-        gk_words_set(words, "no memory for a timer");
-        err = gk_timer_open(&shell->loop, on_timer, shell, &shell->timer);
-    }
+    gk_words_set(words, "no memory for a timer");
+    err = gk_timer_open(&shell->loop, on_timer, shell, &shell->timer);
     return err ? err : gk_compute_open(&shell->loop, shell, &shell->compute, words);
 }
 
 static enum gk_err open_socket(struct shell *shell, const char *address, struct gk_words *words)
 {
     static const struct gk_zsock_callbacks callbacks = {
-        .message = on_message, .gone = on_gone, .error = on_error};
+        .message = on_message, .event = on_event, .gone = on_gone, .error = on_error};
+    enum gk_err err;
 
     shell->zmq = gk_net_context();
     if (!shell->zmq) {
         gk_words_set(words, "no memory for a socket");
         return GK_E_NOMEM;
     }
-    return gk_zsock_open(&shell->loop, shell->zmq, GK_ZSOCK_ROUTER, address, &callbacks, shell,
-                         &shell->zsock, words);
+    err = gk_zsock_open(&shell->loop, shell->zmq, GK_ZSOCK_ROUTER, address, &callbacks, shell,
+                        &shell->zsock, words);
+    if (!err) {
+        gk_zsock_expect(shell->zsock, shell->config.workers);
+    }
+    return err;
 }
 
 /* Everything, or words and the exit code. */
@@ -457,23 +441,24 @@ static bool open_all(struct shell *shell, const struct gk_server_options *option
 {
     char address[GK_SERVER_ADDRESS_BYTES];
     bool local = false;
-    enum gk_err err;
+    enum gk_err err =
+        gk_daemon_open(&shell->daemon, &shell->loop, (int)options->launcher_fd, words);
 
-    shell->exit_code = GK_EXIT_CONFIG;
-    if (open_handles(shell, (int)options->launcher_fd, words)) {
-        return false;
-    }
-    if (gk_server_options_check(options, words)) {
-        shell->exit_code = GK_EXIT_USAGE;
-        return false;
-    }
-    if (gk_server_options_address(options, address, &local, words) ||
-        open_core(shell, options, local, words)) {
-        return false;
-    }
-    err = open_socket(shell, address, words);
     if (err) {
-        shell->exit_code = err == GK_E_BUSY ? GK_EXIT_RETRY : GK_EXIT_CONFIG;
+        shell->exit_code = err == GK_E_INVALID
+                               ? gk_config_blame(options->config, "launcher-fd", words)
+                               : gk_daemon_exit_code(err);
+        return false;
+    }
+    if (gk_server_options_check(options, &shell->exit_code, words) ||
+        gk_server_options_address(options, address, &local, &shell->exit_code, words)) {
+        return false;
+    }
+    err = open_core(shell, options, local, words);
+    err = err ? err : open_handles(shell, words);
+    err = err ? err : open_socket(shell, address, words);
+    if (err) {
+        shell->exit_code = gk_daemon_exit_code(err);
         return false;
     }
     shell->exit_code = GK_EXIT_INTERNAL;
@@ -490,6 +475,7 @@ static void start(struct shell *shell)
 {
     struct gk_server_event event = {.kind = GK_SERVER_START};
     const char *address = gk_zsock_address(shell->zsock);
+    char endpoint[GK_SERVER_ADDRESS_BYTES];
 
     gk_log(GK_LOG_INFO, "SERVER-BOUND",
            "shard %" PRIu32 " of %" PRIu32 " of job '%s' listens on %s for %" PRIu32
@@ -497,17 +483,15 @@ static void start(struct shell *shell)
            shell->config.shard, shell->config.servers, shell->config.job, address,
            shell->config.workers, shell->config.memory_bytes >> 20,
            shell->ops->caps(shell->queue)->name);
-    tell(shell, json_pack("{s:s, s:s}", "event", "endpoint", "address", address));
+    gk_server_options_endpoint(address, endpoint);
+    gk_daemon_tell(&shell->daemon,
+                   json_pack("{s:s, s:s}", "event", "endpoint", "address", endpoint));
     feed(shell, &event);
 }
 
 static void fini(struct shell *shell)
 {
-    int err;
-
-    (void)uv_run(&shell->loop, UV_RUN_DEFAULT); /* the closing callbacks */
-    err = uv_loop_close(&shell->loop);
-    GK_ASSERT(err == 0);
+    gk_daemon_end_loop(&shell->loop);
     gk_net_context_free(shell->zmq);
     gk_server_free(shell->core);
     gk_copies_forget(&shell->copies);
@@ -530,12 +514,17 @@ int gk_server_run(const struct gk_server_options *options)
         gk_log(GK_LOG_ERROR, "SERVER-EXIT", "no memory for the event loop");
         return GK_EXIT_INTERNAL;
     }
+    shell->daemon = (struct gk_daemon){.stop = on_stop, .context = shell};
+    shell->feed = (struct gk_feed){.events = shell->events,
+                                   .event_bytes = sizeof(shell->events[0]),
+                                   .room = EVENTS_MAX,
+                                   .step = step,
+                                   .context = shell};
     if (open_all(shell, options, &words)) {
         start(shell);
         (void)uv_run(&shell->loop, UV_RUN_DEFAULT);
     } else {
-        gk_log(death_level(shell), "SERVER-EXIT", "%s", words.text);
-        tell_death(shell, shell->exit_code, words.text);
+        gk_daemon_death(&shell->daemon, "SERVER-EXIT", shell->exit_code, words.text);
         shut_down(shell);
     }
     exit_code = shell->exit_code;

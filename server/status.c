@@ -1,5 +1,6 @@
 #include "server/status.h"
 
+#include "common/json.h"
 #include "common/limits.h"
 
 #include <inttypes.h>
@@ -7,19 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static json_t *integer(uint64_t value)
-{
-    return json_integer((json_int_t)value);
-}
-
 static json_t *seconds(uint64_t us)
 {
     return json_real((double)(us / 1000) / 1e3); /* in milliseconds: nobody reads more digits */
-}
-
-static json_t *hex(uint64_t value)
-{
-    return json_sprintf("%016" PRIx64, value);
 }
 
 /* What the last PING said, unless the job has gone on since: shards are never two versions apart.
@@ -44,12 +35,12 @@ static json_t *rank_json(const struct gk_server_facts *facts, uint32_t rank)
 
     gk_server_view(facts->core, &shard);
     gk_server_view_rank(facts->core, rank, &view);
-    return json_pack("{s:o, s:s, s:o, s:o, s:o, s:b, s:o}", "rank", integer(rank), "state",
+    return json_pack("{s:o, s:s, s:o, s:o, s:o, s:b, s:o}", "rank", gk_json_integer(rank), "state",
                      view.left      ? "left"
                      : view.present ? "present"
                                     : "absent",
-                     "incarnation", integer(view.incarnation), "step",
-                     integer(view.pushed ? view.last_step + 1 : 0), "last_heard_s",
+                     "incarnation", gk_json_integer(view.incarnation), "step",
+                     gk_json_integer(view.pushed ? view.last_step + 1 : 0), "last_heard_s",
                      view.heard ? seconds(facts->now_us - view.heard_us) : json_null(),
                      "contributed", (int)view.contributed, "waits_for",
                      waits_for(&view.ping, shard.version));
@@ -79,10 +70,10 @@ static json_t *round_json(const struct gk_server_facts *facts, const struct gk_s
 
         gk_server_view_rank(facts->core, r, &rank);
         if (rank.missing) {
-            (void)json_array_append_new(missing, integer(r));
+            (void)json_array_append_new(missing, gk_json_integer(r));
         }
     }
-    return json_pack("{s:o, s:o, s:o}", "step", integer(view->version), "missing", missing,
+    return json_pack("{s:o, s:o, s:o}", "step", gk_json_integer(view->version), "missing", missing,
                      "open_s", seconds(facts->now_us - view->round_open_us));
 }
 
@@ -90,12 +81,27 @@ static json_t *round_json(const struct gk_server_facts *facts, const struct gk_s
  * pending add up to it. */
 static json_t *ledger_json(const struct gk_ledger *ledger)
 {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "pushes",
-                     integer(ledger->pushes - ledger->dropped), "applied", integer(ledger->applied),
-                     "returned", integer(ledger->returned), "skipped", integer(ledger->skipped),
-                     "lost", integer(ledger->lost), "pending", integer(ledger->pending), "dropped",
-                     integer(ledger->dropped), "duplicates", integer(ledger->duplicates), "nacks",
-                     integer(ledger->nacks), "bad_messages", integer(ledger->bad_messages));
+    return json_pack(
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "pushes",
+        gk_json_integer(ledger->pushes - ledger->dropped), "applied",
+        gk_json_integer(ledger->applied), "returned", gk_json_integer(ledger->returned), "skipped",
+        gk_json_integer(ledger->skipped), "lost", gk_json_integer(ledger->lost), "pending",
+        gk_json_integer(ledger->pending), "dropped", gk_json_integer(ledger->dropped), "duplicates",
+        gk_json_integer(ledger->duplicates), "nacks", gk_json_integer(ledger->nacks),
+        "bad_messages", gk_json_integer(ledger->bad_messages));
+}
+
+/* Troubles that no message tells: the last two must stay 0. */
+static json_t *net_json(const struct gk_server_facts *facts)
+{
+    const struct gk_zsock_stats *net = facts->net;
+
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "rejected",
+                     gk_json_integer(net->rejected), "cut", gk_json_integer(net->cut), "dropped_in",
+                     gk_json_integer(net->dropped_in), "dropped_out",
+                     gk_json_integer(net->dropped_out), "blocked", gk_json_integer(net->blocked),
+                     "missed_wakes", gk_json_integer(net->missed_wakes), "mode_corrections",
+                     gk_json_integer(facts->mode_corrections));
 }
 
 static json_t *status_json(const struct gk_server_facts *facts, uint32_t limit)
@@ -108,29 +114,31 @@ static json_t *status_json(const struct gk_server_facts *facts, uint32_t limit)
     json = json_pack(
         "{s:s, s:o, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o}", "job", config->job, "job_uid",
         json_sprintf("%016" PRIx64 "%016" PRIx64, view.job_uid.hi, view.job_uid.lo), "shard",
-        integer(config->shard), "servers", integer(config->servers), "workers",
-        integer(config->workers), "state", gk_shard_state_name(view.state), "version",
-        integer(view.version), "durable_version", integer(view.durable_version), "model_hash",
-        view.hashed ? hex(view.hash) : json_null(), "hash_version", integer(view.hash_version));
+        gk_json_integer(config->shard), "servers", gk_json_integer(config->servers), "workers",
+        gk_json_integer(config->workers), "state", gk_shard_state_name(view.state), "version",
+        gk_json_integer(view.version), "durable_version", gk_json_integer(view.durable_version),
+        "model_hash", view.hashed ? gk_json_hash(view.hash) : json_null(), "hash_version",
+        gk_json_integer(view.hash_version));
     if (!json) {
         return NULL;
     }
-    (void)json_object_set_new(json, "params", integer(view.hi - view.lo));
-    (void)json_object_set_new(json, "lo", integer(view.lo));
-    (void)json_object_set_new(json, "hi", integer(view.hi));
-    (void)json_object_set_new(json, "incarnation", integer(view.incarnation));
+    (void)json_object_set_new(json, "params", gk_json_integer(view.hi - view.lo));
+    (void)json_object_set_new(json, "lo", gk_json_integer(view.lo));
+    (void)json_object_set_new(json, "hi", gk_json_integer(view.hi));
+    (void)json_object_set_new(json, "incarnation", gk_json_integer(view.incarnation));
     (void)json_object_set_new(json, "uptime_s", seconds(facts->now_us - facts->started_us));
     (void)json_object_set_new(json, "ranks", ranks_json(facts, limit));
     if (config->workers > limit) {
-        (void)json_object_set_new(json, "ranks_omitted", integer(config->workers - limit));
+        (void)json_object_set_new(json, "ranks_omitted", gk_json_integer(config->workers - limit));
     }
     (void)json_object_set_new(json, "round", round_json(facts, &view));
     (void)json_object_set_new(json, "ledger", ledger_json(&view.ledger));
-    (void)json_object_set_new(
-        json, "bytes",
-        json_pack("{s:o, s:o}", "in", integer(facts->bytes_in), "out", integer(facts->bytes_out)));
+    (void)json_object_set_new(json, "bytes",
+                              json_pack("{s:o, s:o}", "in", gk_json_integer(facts->net->bytes_in),
+                                        "out", gk_json_integer(facts->net->bytes_out)));
+    (void)json_object_set_new(json, "net", net_json(facts));
     (void)json_object_set_new(json, "memory",
-                              json_pack("{s:o}", "reserved", integer(view.reserved_bytes)));
+                              json_pack("{s:o}", "reserved", gk_json_integer(view.reserved_bytes)));
     return json;
 }
 
@@ -159,11 +167,11 @@ json_t *gk_server_summary(const struct gk_server_config *config, const struct gk
     const struct gk_ledger *ledger = &view.ledger;
 
     gk_server_view(core, &view);
-    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "event", "summary",
-                     "role", "server", "shard", integer(config->shard), "version",
-                     integer(view.version), "model_hash",
-                     view.hashed ? hex(view.hash) : json_null(), "pushes",
-                     integer(ledger->pushes - ledger->dropped), "applied", integer(ledger->applied),
-                     "returned", integer(ledger->returned), "skipped", integer(ledger->skipped),
-                     "lost", integer(ledger->lost));
+    return json_pack(
+        "{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "event", "summary", "role", "server",
+        "shard", gk_json_integer(config->shard), "version", gk_json_integer(view.version),
+        "model_hash", view.hashed ? gk_json_hash(view.hash) : json_null(), "pushes",
+        gk_json_integer(ledger->pushes - ledger->dropped), "applied",
+        gk_json_integer(ledger->applied), "returned", gk_json_integer(ledger->returned), "skipped",
+        gk_json_integer(ledger->skipped), "lost", gk_json_integer(ledger->lost));
 }

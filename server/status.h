@@ -3,6 +3,7 @@
 #define GK_SERVER_STATUS_H
 
 #include "common/buf.h"
+#include "common/net/zsock.h"
 #include "server/core/server.h"
 
 #include <jansson.h>
@@ -13,7 +14,8 @@ struct gk_server_facts {
     const struct gk_server_config *config;
     const struct gk_server *core;
     uint64_t now_us, started_us;
-    uint64_t bytes_in, bytes_out;
+    const struct gk_zsock_stats *net;
+    uint64_t mode_corrections; /* of the compute thread */
 };
 
 /* At most GK_STATUS_BYTES_MAX bytes of JSON; NULL: no memory.  Gives a reference. */

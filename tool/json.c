@@ -1,6 +1,5 @@
 #include "tool/json.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,11 +54,6 @@ bool gk_json_hex64(const json_t *object, const char *key, uint64_t *ret)
     return true;
 }
 
-json_t *gk_json_real(double x)
-{
-    return isfinite(x) ? json_real(x) : json_null();
-}
-
 json_t *gk_json_string(const char *text)
 {
     json_t *value = json_string(text);
@@ -77,19 +71,6 @@ json_t *gk_json_string(const char *text)
     value = copy ? json_string(copy) : NULL;
     free(copy);
     return value;
-}
-
-json_t *gk_json_integer(uint64_t x)
-{
-    return json_integer(x > INT64_MAX ? INT64_MAX : (json_int_t)x);
-}
-
-json_t *gk_json_hash(uint64_t x)
-{
-    char text[17];
-
-    (void)snprintf(text, sizeof(text), "%016" PRIx64, x);
-    return json_string(text);
 }
 
 char *gk_json_dump(const json_t *object, bool indent)

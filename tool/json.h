@@ -4,6 +4,8 @@
 #ifndef GK_TOOL_JSON_H
 #define GK_TOOL_JSON_H
 
+#include "common/json.h"
+
 #include <jansson.h>
 
 #include <stdbool.h>
@@ -26,18 +28,8 @@ void gk_json_text(const json_t *object, const char *key, char *ret, size_t ret_b
 /* 1..16 hexadecimal digits.  False, and ret untouched, when there are none. */
 bool gk_json_hex64(const json_t *object, const char *key, uint64_t *ret);
 
-/* A JSON number, or null where JSON has none (NaN, infinity).  NULL: out of memory. */
-json_t *gk_json_real(double x);
-
 /* Any text: bytes that are no UTF-8 become '?'.  NULL: out of memory. */
 json_t *gk_json_string(const char *text);
-
-/* A JSON integer; above what JSON libraries read safely (2^63 - 1) it is that bound.  NULL: out of
- * memory. */
-json_t *gk_json_integer(uint64_t x);
-
-/* 16 hexadecimal digits.  NULL: out of memory. */
-json_t *gk_json_hash(uint64_t x);
 
 /* The document as one text ending in a newline, to be freed: indented for people, or one line.
  * NULL: out of memory, or a part of it could not be made. */

@@ -1,8 +1,9 @@
 #include "common/exit.h"
 #include "common/log.h"
-#include "worker/report.h"
+#include "common/net/daemon.h"
 #include "worker/shell.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 static int run(const struct gk_worker_options *options)
@@ -15,12 +16,13 @@ static int run(const struct gk_worker_options *options)
     char who[32];
 
     gk_log_open("worker", options->log_format, options->log_level, 2);
-    if (gk_worker_options_rank(options, &rank, &words) ||
-        gk_worker_options_addresses(options, &addresses, &words)) {
+    if (gk_worker_options_check(options, &exit_code, &words) ||
+        gk_worker_options_rank(options, &rank, &exit_code, &words) ||
+        gk_worker_options_addresses(options, &addresses, &exit_code, &words)) {
         goto fail;
     }
     if (rank != GK_RANK_ANY) {
-        (void)snprintf(who, sizeof(who), "worker %u", rank);
+        (void)snprintf(who, sizeof(who), "worker %" PRIu32, rank);
         gk_log_who(who);
     }
     if (gk_trainer_open(options, addresses.count, &trainer, &exit_code, &words)) {
@@ -29,7 +31,7 @@ static int run(const struct gk_worker_options *options)
     exit_code = gk_worker_run(options, rank, &addresses, trainer);
     goto out;
 fail:
-    gk_report_early_death((int)options->launcher_fd, exit_code, words.text);
+    gk_daemon_early_death((int)options->launcher_fd, "WORKER-EXIT", exit_code, words.text);
 out:
     gk_trainer_close(trainer);
     gk_addresses_fini(&addresses);
@@ -56,6 +58,7 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "gkps-worker: %s\n", words.text);
         return exit_code;
     }
+    options.config = config;
     exit_code = run(&options);
     gk_config_free(config);
     return exit_code;

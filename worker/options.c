@@ -1,14 +1,20 @@
 #include "worker/options.h"
 
+#include "common/exit.h"
 #include "common/limits.h"
+#include "common/net/zsock.h"
 #include "common/option_rows.h"
+#include "proto/msg.h"
 #include "worker/select/select.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define AT(field) offsetof(struct gk_worker_options, field)
+
+#define STEPS_MAX UINT32_MAX /* of the job spec */
 
 static const struct gk_option options[] = {
     {"servers", GK_OPTION_STRING, AT(servers), "tcp://127.0.0.1:5600", NULL, 0, 0, "ADDRESSES",
@@ -31,7 +37,7 @@ static const struct gk_option options[] = {
      NULL, "Training"},
     {"data", GK_OPTION_STRING, AT(data), "digits", NULL, 0, 0, "NAME",
      "Data set: digits (built in) or mnist:DIR (IDX files).", NULL, "Training"},
-    {"steps", GK_OPTION_UINT, AT(steps), "1000", NULL, 1, 1e15, "T", "Steps to train.", NULL,
+    {"steps", GK_OPTION_UINT, AT(steps), "1000", NULL, 1, STEPS_MAX, "T", "Steps to train.", NULL,
      "Training"},
     {"batch", GK_OPTION_UINT, AT(batch), "32", NULL, 1, 1048576, "B",
      "Samples per worker and step.", NULL, "Training"},
@@ -61,7 +67,7 @@ static const struct gk_option options[] = {
      NULL, "Optimizer"},
     {"lr-min", GK_OPTION_FLOAT, AT(lr_min), "0", NULL, 0, 1e6, "X", "Where cosine ends.", NULL,
      "Optimizer"},
-    {"warmup", GK_OPTION_UINT, AT(warmup), "0", NULL, 0, 1e15, "STEPS",
+    {"warmup", GK_OPTION_UINT, AT(warmup), "0", NULL, 0, STEPS_MAX, "STEPS",
      "Linear warm-up of the learning rate.", NULL, "Optimizer"},
     GK_OPTION_CPU(AT(cpu)),
     GK_OPTION_LOG_FORMAT(AT(log_format), "Log"),
@@ -90,11 +96,11 @@ const struct gk_program *gk_worker_program(void)
             "Train as one worker of a job: gradients, selection, sparse push, dense pull.\n"
             "All workers of a job need the same training, compression and optimizer options.",
         .usage = "[options]",
-        .notes =
-            "Exit codes: 0 done, 64 wrong flags, 65 data, 69 a peer is missing or lost, 70 "
-            "internal,\n"
-            "75 try again, 76 fenced by a newer life of this rank, 77 refused, 78 configuration,\n"
-            "130 and 143 stopped by a signal.",
+        .notes = "Exit codes: 0 done, 64 wrong flags, 65 data, 69 a peer is missing or lost, 70 "
+                 "internal or no\n"
+                 "memory, 75 try again, 76 fenced by a newer life of this rank, 77 refused, 78 "
+                 "configuration,\n"
+                 "130 and 143 stopped by a signal.",
         .list_heading = "Selection operators",
         .list_entry = list_operator,
         .options = options,
@@ -105,22 +111,33 @@ const struct gk_program *gk_worker_program(void)
     return &program;
 }
 
+enum gk_err gk_worker_options_check(const struct gk_worker_options *values, int *ret_exit,
+                                    struct gk_words *words)
+{
+    if (gk_job_name_check(values->job, words)) {
+        *ret_exit = gk_config_blame(values->config, "job", words);
+        return GK_E_CONFIG;
+    }
+    return GK_OK;
+}
+
 enum gk_err gk_worker_options_rank(const struct gk_worker_options *values, uint32_t *ret_rank,
-                                   struct gk_words *words)
+                                   int *ret_exit, struct gk_words *words)
 {
     unsigned long long rank;
     char *end;
 
-    if (!values->rank) {
-        if (values->workers == 1) {
-            *ret_rank = 0;
-            return GK_OK;
-        }
-        gk_words_set(
-            words,
-            "--rank is needed with %llu workers: 0 to %llu or any (also GKPS_RANK, RANK, ...)",
-            (unsigned long long)values->workers, (unsigned long long)values->workers - 1);
+    if (!values->rank && values->workers > 1) {
+        gk_words_set(words,
+                     "needed with %" PRIu64 " workers: 0 to %" PRIu64
+                     " or any (also GKPS_RANK, RANK, ...)",
+                     values->workers, values->workers - 1);
+        *ret_exit = gk_config_blame(values->config, "rank", words);
         return GK_E_CONFIG;
+    }
+    if (!values->rank) {
+        *ret_rank = 0;
+        return GK_OK;
     }
     if (strcmp(values->rank, "any") == 0) {
         *ret_rank = GK_RANK_ANY;
@@ -128,10 +145,11 @@ enum gk_err gk_worker_options_rank(const struct gk_worker_options *values, uint3
     }
     errno = 0;
     rank = strtoull(values->rank, &end, 10);
-    if (errno || end == values->rank || *end || values->rank[0] == '-' || rank >= values->workers) {
-        gk_words_set(words, "--rank '%s': must be any, or a number from 0 to %llu (--workers %llu)",
-                     values->rank, (unsigned long long)values->workers - 1,
-                     (unsigned long long)values->workers);
+    if (errno || *values->rank < '0' || *values->rank > '9' || *end || rank >= values->workers) {
+        gk_words_set(
+            words, "'%.60s' must be any, or a number from 0 to %" PRIu64 " (workers: %" PRIu64 ")",
+            values->rank, values->workers - 1, values->workers);
+        *ret_exit = gk_config_blame(values->config, "rank", words);
         return GK_E_CONFIG;
     }
     *ret_rank = (uint32_t)rank;
@@ -145,41 +163,58 @@ void gk_addresses_fini(struct gk_addresses *addresses)
     memset(addresses, 0, sizeof(*addresses));
 }
 
+/* One address more.  GK_E_CONFIG, and words that say what is wrong with it. */
+static enum gk_err add_address(struct gk_addresses *addresses, const char *address,
+                               struct gk_words *words)
+{
+    if (gk_zsock_address_check(address, false, words)) {
+        return GK_E_CONFIG;
+    }
+    for (uint32_t i = 0; i < addresses->count; i++) {
+        if (strcmp(addresses->list[i], address) == 0) {
+            gk_words_set(words, "'%s' stands there twice", address);
+            return GK_E_CONFIG;
+        }
+    }
+    if (addresses->count == GK_SERVERS_MAX) {
+        gk_words_set(words, "'%s' is one server too many (%d at most)", address, GK_SERVERS_MAX);
+        return GK_E_CONFIG;
+    }
+    addresses->list[addresses->count++] = address;
+    return GK_OK;
+}
+
 enum gk_err gk_worker_options_addresses(const struct gk_worker_options *values,
-                                        struct gk_addresses *ret, struct gk_words *words)
+                                        struct gk_addresses *ret, int *ret_exit,
+                                        struct gk_words *words)
 {
     struct gk_addresses addresses = {.count = 0};
+    enum gk_err err = GK_OK;
     char *rest = NULL;
 
     addresses.text = strdup(values->servers);
     addresses.list = calloc(GK_SERVERS_MAX, sizeof(*addresses.list));
     if (!addresses.text || !addresses.list) {
         gk_words_set(words, "no memory for the addresses of --servers");
-        gk_addresses_fini(&addresses);
-        return GK_E_NOMEM;
+        *ret_exit = GK_EXIT_INTERNAL;
+        err = GK_E_NOMEM;
+        goto out;
     }
-    for (char *at = strtok_r(addresses.text, ", ", &rest); at; at = strtok_r(NULL, ", ", &rest)) {
-        bool known = false;
-
-        for (uint32_t i = 0; i < addresses.count; i++) {
-            known = known || strcmp(addresses.list[i], at) == 0;
-        }
-        if (known || strncmp(at, "tcp://", 6) != 0 || addresses.count == GK_SERVERS_MAX) {
-            gk_words_set(words, "--servers: '%s' %s", at,
-                         known ? "stands there twice"
-                         : addresses.count == GK_SERVERS_MAX
-                             ? "is one server too many (256 at most)"
-                             : "is no address: expected tcp://HOST:PORT");
-            gk_addresses_fini(&addresses);
-            return GK_E_CONFIG;
-        }
-        addresses.list[addresses.count++] = at;
+    for (char *at = strtok_r(addresses.text, ", ", &rest); at && !err;
+         at = strtok_r(NULL, ", ", &rest)) {
+        err = add_address(&addresses, at, words);
     }
-    if (addresses.count == 0) {
-        gk_words_set(words, "--servers is empty: expected tcp://HOST:PORT[,tcp://HOST:PORT ...]");
-        gk_addresses_fini(&addresses);
-        return GK_E_CONFIG;
+    if (!err && addresses.count == 0) {
+        gk_words_set(words, "empty: expected tcp://HOST:PORT[,tcp://HOST:PORT ...]");
+        err = GK_E_CONFIG;
+    }
+    if (err) {
+        *ret_exit = gk_config_blame(values->config, "servers", words);
+        goto out;
     }
     *ret = addresses;
     return GK_OK;
+out:
+    gk_addresses_fini(&addresses);
+    return err;
 }

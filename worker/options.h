@@ -4,15 +4,17 @@
 
 #include "common/config.h"
 
+/* Filled by gk_config_load(); strings belong to the config. */
 struct gk_worker_options {
-    const char *servers; /* comma-separated addresses, in the order of the shards */
-    const char *rank;    /* a number; NULL: not given */
+    const struct gk_config *config; /* where the values came from; set after loading */
+    const char *servers;            /* comma-separated addresses, in the order of the shards */
+    const char *rank;               /* a number, or any; NULL: not given */
     uint64_t workers;
     const char *job;
     const char *model, *data, *compressor;
     double density;
     uint64_t steps, batch, seed;
-    uint32_t optimizer; /* position in the choices */
+    uint32_t optimizer; /* positions in the choices, as all uint32_t here */
     double lr, momentum, weight_decay;
     uint32_t schedule;
     const char *milestones; /* "300,600" */
@@ -27,20 +29,35 @@ struct gk_worker_options {
     uint32_t log_format, log_level;
 };
 
+/* The table, with names, defaults and bounds.  Static. */
 const struct gk_program *gk_worker_program(void);
 
-/* GK_RANK_ANY for "any". */
-enum gk_err gk_worker_options_rank(const struct gk_worker_options *options, uint32_t *ret_rank,
-                                   struct gk_words *words);
+/* The functions below judge what the table lets through: GK_E_CONFIG, words that say where the
+ * value came from and what would be right, and the exit code that goes with them.  Any thread. */
 
-/* The addresses of --servers, copied; free with gk_worker_addresses_free(). */
+/* The job's name. */
+enum gk_err gk_worker_options_check(const struct gk_worker_options *options, int *ret_exit,
+                                    struct gk_words *words);
+
+/* The rank: below `workers`; GK_RANK_ANY for "any"; 0 when none was given and there is one worker.
+ */
+enum gk_err gk_worker_options_rank(const struct gk_worker_options *options, uint32_t *ret_rank,
+                                   int *ret_exit, struct gk_words *words);
+
+/* The addresses of --servers in their order, 1 to GK_SERVERS_MAX, none twice, each well-formed
+ * (names are not looked up).  Zeroed: none. */
 struct gk_addresses {
-    char *text;
-    const char **list;
+    char *text;        /* what the list points into */
+    const char **list; /* `count` of them */
     uint32_t count;
 };
+
+/* Gives a copy, to be freed with gk_addresses_fini().  Also GK_E_NOMEM. */
 enum gk_err gk_worker_options_addresses(const struct gk_worker_options *options,
-                                        struct gk_addresses *ret, struct gk_words *words);
+                                        struct gk_addresses *ret, int *ret_exit,
+                                        struct gk_words *words);
+
+/* Accepts a zeroed one; zeroes it. */
 void gk_addresses_fini(struct gk_addresses *addresses);
 
 #endif

@@ -2,39 +2,49 @@
 #ifndef GK_WORKER_REPORT_H
 #define GK_WORKER_REPORT_H
 
-#include "common/net/link.h"
+#include "common/net/daemon.h"
 #include "worker/core/worker.h"
 #include "worker/trainer.h"
 
+/* Times are of gk_now_us() in microseconds, bytes are bytes, counts are of this life of the
+ * process. Zero at first, except for what the owner gives. */
 struct gk_worker_report {
-    struct gk_link *link; /* NULL: nobody listens */
+    /* Given. */
+    const struct gk_daemon *daemon; /* whom to tell */
     uint32_t rank;
     uint64_t params_count;
-    uint64_t batch;
+    uint64_t batch; /* samples per step */
+
     uint64_t started_us; /* of the first step */
     uint64_t ended_us;   /* of the last version */
     uint64_t told_us;    /* of the last progress line */
     uint64_t steps;
-    double loss; /* of the last step, smoothed over about ten */
+    double loss; /* per sample, of the last step, smoothed over about ten */
     bool evaluated;
-    double accuracy, test_loss;
-    uint64_t selected;
+    double accuracy, test_loss; /* share of 1; per sample */
+    uint64_t selected;          /* entries, all steps */
+    /* Every frame that was sent or received, repetitions included: the arrays of pushes, the arrays
+     * of pulls, and all the rest (headers, bodies, words, INIT). */
     uint64_t bytes_pushed, bytes_pulled, bytes_headers;
-    uint64_t compute_us, select_us;
+    uint64_t compute_us, select_us; /* summed over the steps */
 };
 
+/* The functions below tell the launcher, and nobody when there is none.  Loop thread only. */
+
+/* A step that ended well; a progress line, at most every 200 ms. */
 void gk_report_step(struct gk_worker_report *report, const struct gk_trainer_step *step,
                     uint64_t now_us);
+
 void gk_report_eval(struct gk_worker_report *report, const struct gk_trainer_eval *eval);
+
+/* A message went out or came in, with all its parts. */
+void gk_report_message(struct gk_worker_report *report, const struct gk_msg *msg,
+                       struct gk_buf *const *parts, uint32_t parts_count);
+
+/* {"event":"summary",...}; times in seconds. */
 void gk_report_summary(const struct gk_worker_report *report, const struct gk_worker_stats *stats);
+
 /* Something a person wants to see at the start. */
 void gk_report_note(const struct gk_worker_report *report, const char *words);
-
-/* Logged, and told to the launcher. */
-void gk_report_death(const struct gk_worker_report *report, int exit_code, const char *words);
-
-/* The same before there is a loop: logged, and written to the descriptor of the launcher (0: none).
- */
-void gk_report_early_death(int launcher_fd, int exit_code, const char *words);
 
 #endif

@@ -6,8 +6,8 @@
 #include "common/log.h"
 #include "common/net/clock.h"
 #include "common/net/compute.h"
-#include "common/net/link.h"
-#include "common/net/signals.h"
+#include "common/net/daemon.h"
+#include "common/net/feed.h"
 #include "common/net/timer.h"
 #include "common/net/zsock.h"
 #include "worker/core/worker.h"
@@ -16,7 +16,6 @@
 #include <uv.h>
 
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,12 +30,17 @@ struct peer { /* context of one shard's socket */
     struct gk_zsock *zsock;
 };
 
+struct made_init { /* what MAKE_INIT came to */
+    enum gk_err err;
+    uint64_t id;
+};
+
 struct shell {
     const struct gk_worker_options *options;
     struct gk_trainer *trainer;
     uv_loop_t loop;
+    struct gk_daemon daemon;
     struct gk_timer *timer;
-    struct gk_signals *signals;
     void *zmq;
     struct peer *peers;
     uint32_t peers_count;
@@ -46,21 +50,32 @@ struct shell {
     struct gk_worker_actions *actions;
     struct gk_worker_report report;
 
-    /* Actions may be answered at once; the answers wait here until all actions of the step are
-     * performed. */
     struct gk_worker_event events[EVENTS_MAX];
-    uint32_t events_first, events_count;
-    bool stepping;
+    struct gk_feed feed;
 
     struct gk_trainer_step step;
     struct gk_trainer_eval eval;
+    struct made_init init;
     struct gk_words words; /* of an event that waits */
     bool closing, job_begun;
     int exit_code;
 };
 
-static void feed(struct shell *shell, const struct gk_worker_event *event);
-static void shut_down(struct shell *shell);
+static void feed(struct shell *shell, const struct gk_worker_event *event)
+{
+    gk_feed_put(&shell->feed, event);
+}
+
+/* Loop thread. */
+static void check_alarms(struct shell *shell)
+{
+    uint64_t missed_wakes = 0;
+
+    for (uint32_t i = 0; i < shell->peers_count; i++) {
+        missed_wakes += gk_zsock_stats(shell->peers[i].zsock)->missed_wakes;
+    }
+    gk_daemon_alarm(&shell->daemon, missed_wakes, gk_compute_mode_corrections(shell->compute));
+}
 
 /* The computations, on the compute thread; their answers, on the loop thread. */
 
@@ -105,6 +120,26 @@ static void eval_done(void *context, void *job)
     feed(shell, &event);
 }
 
+static void run_init(void *context, void *job)
+{
+    struct shell *shell = context;
+    struct made_init *init = job;
+
+    init->err = gk_trainer_make_init(shell->trainer, &init->id);
+}
+
+static void init_done(void *context, void *job)
+{
+    struct shell *shell = context;
+    const struct made_init *init = job;
+    struct gk_worker_event event = {.kind = GK_WORKER_INIT_MADE, .init_id = init->id};
+    struct gk_worker_event stop = {.kind = GK_WORKER_STOP,
+                                   .exit_code = GK_EXIT_INTERNAL,
+                                   .words = "no memory for the initial parameters"};
+
+    feed(shell, init->err ? &stop : &event);
+}
+
 static void submit(struct shell *shell, const struct gk_compute_job *job)
 {
     enum gk_err err = gk_compute_submit(shell->compute, job);
@@ -114,23 +149,6 @@ static void submit(struct shell *shell, const struct gk_compute_job *job)
 
 /* Actions. */
 
-static void count_out(struct shell *shell, const struct gk_msg *msg, struct gk_buf *const *parts,
-                      uint32_t parts_count)
-{
-    uint64_t all = 0, arrays = 0;
-
-    for (uint32_t i = 0; i < parts_count; i++) {
-        all += parts[i]->size;
-    }
-    for (uint32_t i = 0; i < msg->frames_count; i++) {
-        arrays += msg->frame[i]->size;
-    }
-    if (msg->h.kind == GK_KIND_PUSH) {
-        shell->report.bytes_pushed += arrays;
-    }
-    shell->report.bytes_headers += all - arrays;
-}
-
 static void send_msg(struct shell *shell, uint32_t shard, const struct gk_msg *msg)
 {
     struct gk_buf *parts[GK_PARTS_MAX];
@@ -138,11 +156,11 @@ static void send_msg(struct shell *shell, uint32_t shard, const struct gk_msg *m
     enum gk_err err = gk_msg_to_wire(msg, parts, &parts_count);
 
     if (err) {
-        gk_log(GK_LOG_WARN, "WORKER-SEND", "%s to shard %u: %s; will be sent again",
+        gk_log(GK_LOG_WARN, "WORKER-SEND", "%s to shard %" PRIu32 ": %s; will be sent again",
                gk_kind_name(msg->h.kind), shard, gk_err_text(err));
         return;
     }
-    count_out(shell, msg, parts, parts_count);
+    gk_report_message(&shell->report, msg, parts, parts_count);
     /* A full outbox drops the message and counts it; the core sends it again. */
     (void)gk_zsock_send(shell->peers[shard].zsock, 0, parts, parts_count);
     for (uint32_t i = 0; i < parts_count; i++) {
@@ -180,7 +198,7 @@ static enum gk_err set_rank(struct shell *shell, uint32_t rank, struct gk_words 
 {
     char who[32];
 
-    (void)snprintf(who, sizeof(who), "worker %u", rank);
+    (void)snprintf(who, sizeof(who), "worker %" PRIu32, rank);
     gk_log_who(who);
     shell->report.rank = rank;
     return gk_trainer_set_rank(shell->trainer, rank, words);
@@ -190,7 +208,7 @@ static void take_rank(struct shell *shell, uint32_t rank)
 {
     struct gk_worker_event stop = {.kind = GK_WORKER_STOP, .exit_code = GK_EXIT_INTERNAL};
 
-    gk_log(GK_LOG_INFO, "WORKER-RANK", "shard 0 assigned rank %u", rank);
+    gk_log(GK_LOG_INFO, "WORKER-RANK", "shard 0 assigned rank %" PRIu32, rank);
     if (set_rank(shell, rank, &shell->words)) {
         stop.words = shell->words.text;
         feed(shell, &stop);
@@ -199,13 +217,9 @@ static void take_rank(struct shell *shell, uint32_t rank)
 
 static void make_init(struct shell *shell)
 {
-    struct gk_worker_event event = {.kind = GK_WORKER_INIT_MADE};
-    struct gk_worker_event stop = {.kind = GK_WORKER_STOP,
-                                   .exit_code = GK_EXIT_INTERNAL,
-                                   .words = "no memory for the initial parameters"};
-    enum gk_err err = gk_trainer_make_init(shell->trainer, &event.init_id);
+    struct gk_compute_job job = {.run = run_init, .done = init_done, .job = &shell->init};
 
-    feed(shell, err ? &stop : &event);
+    submit(shell, &job);
 }
 
 static void start_step(struct shell *shell, uint64_t step)
@@ -237,7 +251,26 @@ static void on_timer(void *context)
 {
     struct gk_worker_event event = {.kind = GK_WORKER_TICK};
 
+    check_alarms(context);
     feed(context, &event);
+}
+
+static void shut_down(struct shell *shell)
+{
+    if (shell->closing) {
+        return;
+    }
+    shell->closing = true;
+    gk_timer_close(shell->timer);
+    for (uint32_t i = 0; i < shell->peers_count; i++) {
+        if (shell->peers[i].zsock) {
+            gk_zsock_close(shell->peers[i].zsock, LINGER_MS);
+        }
+    }
+    if (shell->compute) {
+        gk_compute_close(shell->compute, NULL);
+    }
+    gk_daemon_close(&shell->daemon);
 }
 
 static void leave(struct shell *shell, const struct gk_worker_action *action)
@@ -247,7 +280,7 @@ static void leave(struct shell *shell, const struct gk_worker_action *action)
         gk_log(GK_LOG_INFO, "WORKER-DONE", "%s", action->words.text);
         gk_report_summary(&shell->report, gk_worker_stats(shell->core));
     } else {
-        gk_report_death(&shell->report, action->exit_code, action->words.text);
+        gk_daemon_death(&shell->daemon, "WORKER-EXIT", action->exit_code, action->words.text);
     }
     shut_down(shell);
 }
@@ -298,27 +331,17 @@ static void perform(struct shell *shell, struct gk_worker_action *action)
     }
 }
 
-static void feed(struct shell *shell, const struct gk_worker_event *event)
+static void step(void *context, void *item)
 {
-    GK_ASSERT(shell->events_count < EVENTS_MAX);
-    shell->events[(shell->events_first + shell->events_count++) % EVENTS_MAX] = *event;
-    if (shell->stepping) {
-        return;
-    }
-    shell->stepping = true;
-    while (shell->events_count > 0) {
-        struct gk_worker_event next = shell->events[shell->events_first];
+    struct shell *shell = context;
+    struct gk_worker_event *event = item;
 
-        shell->events_first = (shell->events_first + 1) % EVENTS_MAX;
-        shell->events_count--;
-        next.now_us = gk_now_us();
-        gk_worker_step(shell->core, &next, shell->actions);
-        for (uint32_t i = 0; i < shell->actions->count; i++) {
-            perform(shell, &shell->actions->list[i]);
-        }
-        gk_worker_actions_clear(shell->actions);
+    event->now_us = gk_now_us();
+    gk_worker_step(shell->core, event, shell->actions);
+    for (uint32_t i = 0; i < shell->actions->count; i++) {
+        perform(shell, &shell->actions->list[i]);
     }
-    shell->stepping = false;
+    gk_worker_actions_clear(shell->actions);
 }
 
 /* What comes in. */
@@ -331,7 +354,6 @@ static void on_message(void *context, uint64_t route, struct gk_buf *const *part
     struct gk_worker_event event = {.kind = GK_WORKER_MESSAGE, .shard = peer->shard};
     struct gk_msg msg;
     struct gk_words words;
-    uint64_t all = 0, arrays = 0;
     enum gk_err err = gk_msg_from_wire(parts, parts_count, &msg, &words);
 
     (void)route;
@@ -341,16 +363,7 @@ static void on_message(void *context, uint64_t route, struct gk_buf *const *part
         feed(shell, &event);
         return;
     }
-    for (uint32_t i = 0; i < parts_count; i++) {
-        all += parts[i]->size;
-    }
-    for (uint32_t i = 0; i < msg.frames_count; i++) {
-        arrays += msg.frame[i]->size;
-    }
-    if (msg.h.kind == GK_KIND_PARAMS) {
-        shell->report.bytes_pulled += arrays;
-    }
-    shell->report.bytes_headers += all - arrays;
+    gk_report_message(&shell->report, &msg, parts, parts_count);
     event.msg = &msg;
     feed(shell, &event);
     gk_msg_clear(&msg);
@@ -375,53 +388,19 @@ static void on_error(void *context, enum gk_err err, const char *words)
     struct gk_worker_event event = {
         .kind = GK_WORKER_STOP, .exit_code = GK_EXIT_INTERNAL, .words = words};
 
-    gk_log(GK_LOG_ERROR, "WORKER-SOCKET", "socket of shard %u failed: %s (%s)", peer->shard, words,
-           gk_err_text(err));
+    gk_log(GK_LOG_ERROR, "WORKER-SOCKET", "socket of shard %" PRIu32 " failed: %s (%s)",
+           peer->shard, words, gk_err_text(err));
     feed(peer->shell, &event);
 }
 
-static void on_signal(void *context, int number)
+static void on_stop(void *context, int exit_code, const char *words)
 {
-    struct gk_worker_event event = {.kind = GK_WORKER_STOP, .exit_code = 128 + number};
-
-    event.words = number == SIGINT ? "stopped by SIGINT" : "stopped by SIGTERM";
-    feed(context, &event);
-}
-
-static void on_link_line(void *context, const json_t *object)
-{
-    (void)context; /* the launcher says nothing yet */
-    (void)object;
-}
-
-static void on_link_ended(void *context)
-{
-    struct gk_worker_event event = {
-        .kind = GK_WORKER_STOP, .exit_code = GK_EXIT_PEER, .words = "the launcher is gone"};
+    struct gk_worker_event event = {.kind = GK_WORKER_STOP, .exit_code = exit_code, .words = words};
 
     feed(context, &event);
 }
 
 /* Opening and closing. */
-
-static void shut_down(struct shell *shell)
-{
-    if (shell->closing) {
-        return;
-    }
-    shell->closing = true;
-    gk_timer_close(shell->timer);
-    gk_signals_close(shell->signals);
-    for (uint32_t i = 0; i < shell->peers_count; i++) {
-        if (shell->peers[i].zsock) {
-            gk_zsock_close(shell->peers[i].zsock, LINGER_MS);
-        }
-    }
-    if (shell->compute) {
-        gk_compute_close(shell->compute, NULL);
-    }
-    gk_link_close(shell->report.link, NULL);
-}
 
 static enum gk_err open_sockets(struct shell *shell, const struct gk_addresses *addresses,
                                 struct gk_words *words)
@@ -488,31 +467,38 @@ static enum gk_err open_core(struct shell *shell, uint32_t rank,
 
 static enum gk_err open_handles(struct shell *shell, struct gk_words *words)
 {
-    static const struct gk_link_callbacks link_callbacks = {.line = on_link_line,
-                                                            .ended = on_link_ended};
-    int fd = (int)shell->options->launcher_fd;
-    enum gk_err err = gk_signals_open(&shell->loop, on_signal, shell, &shell->signals, words);
+    enum gk_err err;
 
-    if (!err) {
-        gk_words_set(words, "no memory for a timer");
-        err = gk_timer_open(&shell->loop, on_timer, shell, &shell->timer);
-    }
-    if (err) {
-        return err;
-    }
-    if (fd > 0) {
-        err = gk_link_open(&shell->loop, fd, &link_callbacks, shell, &shell->report.link, words);
-    }
+    gk_words_set(words, "no memory for a timer");
+    err = gk_timer_open(&shell->loop, on_timer, shell, &shell->timer);
     return err ? err : gk_compute_open(&shell->loop, shell, &shell->compute, words);
+}
+
+/* Everything, or words and the exit code. */
+static bool open_all(struct shell *shell, uint32_t rank, const struct gk_addresses *addresses,
+                     struct gk_words *words)
+{
+    const struct gk_worker_options *options = shell->options;
+    enum gk_err err =
+        gk_daemon_open(&shell->daemon, &shell->loop, (int)options->launcher_fd, words);
+
+    if (err == GK_E_INVALID) {
+        shell->exit_code = gk_config_blame(options->config, "launcher-fd", words);
+        return false;
+    }
+    err = err ? err : open_core(shell, rank, addresses, words);
+    err = err ? err : open_handles(shell, words);
+    if (!err && rank != GK_RANK_ANY) {
+        err = set_rank(shell, rank, words);
+    }
+    err = err ? err : open_sockets(shell, addresses, words);
+    shell->exit_code = err ? gk_daemon_exit_code(err) : GK_EXIT_INTERNAL;
+    return !err;
 }
 
 static void fini(struct shell *shell)
 {
-    int err;
-
-    (void)uv_run(&shell->loop, UV_RUN_DEFAULT); /* the closing callbacks */
-    err = uv_loop_close(&shell->loop);
-    GK_ASSERT(err == 0);
+    gk_daemon_end_loop(&shell->loop);
     gk_net_context_free(shell->zmq);
     gk_worker_actions_free(shell->actions);
     gk_worker_free(shell->core);
@@ -554,11 +540,15 @@ int gk_worker_run(const struct gk_worker_options *options, uint32_t rank,
     }
     shell->options = options;
     shell->trainer = trainer;
-    if (open_core(shell, rank, addresses, &words) || open_handles(shell, &words) ||
-        (rank != GK_RANK_ANY && set_rank(shell, rank, &words)) ||
-        open_sockets(shell, addresses, &words)) {
-        gk_report_death(&shell->report, GK_EXIT_CONFIG, words.text);
-        shell->exit_code = GK_EXIT_CONFIG;
+    shell->daemon = (struct gk_daemon){.stop = on_stop, .context = shell};
+    shell->report.daemon = &shell->daemon;
+    shell->feed = (struct gk_feed){.events = shell->events,
+                                   .event_bytes = sizeof(shell->events[0]),
+                                   .room = EVENTS_MAX,
+                                   .step = step,
+                                   .context = shell};
+    if (!open_all(shell, rank, addresses, &words)) {
+        gk_daemon_death(&shell->daemon, "WORKER-EXIT", shell->exit_code, words.text);
         shut_down(shell);
     } else {
         say_what_opened(shell);

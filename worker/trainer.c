@@ -11,6 +11,7 @@
 #include "worker/select/select.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,13 +47,12 @@ static enum gk_err parse_milestones(const char *text, struct gk_spec *spec, stru
 
         errno = 0;
         value = strtoull(text, &end, 10);
-        if (errno || end == text || *text == '-' || (*end && *end != ',')) {
-            gk_words_set(words, "--milestones '%s': expected rising step numbers like 500,750",
-                         text);
+        if (errno || *text < '0' || *text > '9' || (*end && *end != ',')) {
+            gk_words_set(words, "'%.60s': expected rising step numbers like 500,750", text);
             return GK_E_CONFIG;
         }
         if (spec->milestones_count == GK_MILESTONES_MAX) {
-            gk_words_set(words, "--milestones: more than %d", GK_MILESTONES_MAX);
+            gk_words_set(words, "more than %d steps", GK_MILESTONES_MAX);
             return GK_E_CONFIG;
         }
         spec->milestones[spec->milestones_count++] = value;
@@ -75,12 +75,11 @@ static enum gk_err push_max(const struct gk_worker_options *options, uint64_t pa
             return GK_OK;
         }
     }
-    gk_words_set(words, "--compressor '%s' does not exist: %s", options->compressor,
-                 gk_operator_choices());
+    gk_words_set(words, "'%.60s' does not exist: %s", options->compressor, gk_operator_choices());
     return GK_E_CONFIG;
 }
 
-static enum gk_err make_spec(struct gk_trainer *trainer, struct gk_words *words)
+static enum gk_err make_spec(struct gk_trainer *trainer, int *ret_exit, struct gk_words *words)
 {
     static const uint32_t optimizers[] = {GK_OPTIMIZER_NONE, GK_OPTIMIZER_SGD,
                                           GK_OPTIMIZER_MOMENTUM, GK_OPTIMIZER_NESTEROV};
@@ -107,6 +106,7 @@ static enum gk_err make_spec(struct gk_trainer *trainer, struct gk_words *words)
         spec->lr_gamma = (float)options->lr_gamma;
         err = parse_milestones(options->milestones, spec, words);
         if (err) {
+            *ret_exit = gk_config_blame(options->config, "milestones", words);
             return err;
         }
     }
@@ -117,9 +117,12 @@ static enum gk_err make_spec(struct gk_trainer *trainer, struct gk_words *words)
         trainer->model, &spec->tensors_count, &spec->params_count);
     trainer->params_count = spec->params_count;
     err = push_max(options, spec->params_count, &spec->push_max, words);
-    if (!err) {
-        err = gk_spec_check(spec, words);
+    if (err) {
+        *ret_exit = gk_config_blame(options->config, "compressor", words);
+        return err;
     }
+    err = gk_spec_check(spec, words); /* of values beside each other: no single one is to blame */
+    *ret_exit = GK_EXIT_USAGE;
     if (!err) {
         err = gk_spec_encode(spec, trainer->spec_bytes, &trainer->spec_bytes_count, words);
     }
@@ -144,14 +147,35 @@ static enum gk_err alloc_memory(struct gk_trainer *trainer, struct gk_words *wor
     trainer->inputs = calloc(batch * trainer->dataset->features, sizeof(*trainer->inputs));
     if (!trainer->params || !trainer->gradient || !trainer->residual || !trainer->samples ||
         !trainer->labels || !trainer->inputs) {
-        gk_words_set(words, "no memory for %llu parameters and batches of %llu",
-                     (unsigned long long)trainer->params_count, (unsigned long long)batch);
+        gk_words_set(words, "no memory for %" PRIu64 " parameters and batches of %" PRIu64,
+                     trainer->params_count, batch);
         return GK_E_NOMEM;
     }
     return GK_OK;
 }
 
-static enum gk_err open_model(struct gk_trainer *trainer, struct gk_words *words)
+static enum gk_err open_backend(struct gk_trainer *trainer, int *ret_exit, struct gk_words *words)
+{
+    enum gk_err err = gk_vector_cpu((enum gk_cpu)trainer->options->cpu, &trainer->ops, words);
+
+    *ret_exit = GK_EXIT_CONFIG; /* of this machine: the wish is well written */
+    if (err) {
+        (void)gk_config_blame(trainer->options->config, "cpu", words);
+        return err;
+    }
+    return trainer->ops->open(&trainer->queue, words);
+}
+
+static enum gk_err open_data(struct gk_trainer *trainer, int *ret_exit, struct gk_words *words)
+{
+    enum gk_err err = gk_dataset_open(trainer->options->data, &trainer->dataset, words);
+
+    *ret_exit = err == GK_E_CONFIG ? gk_config_blame(trainer->options->config, "data", words)
+                                   : GK_EXIT_DATA;
+    return err;
+}
+
+static enum gk_err open_model(struct gk_trainer *trainer, int *ret_exit, struct gk_words *words)
 {
     const struct gk_worker_options *options = trainer->options;
     struct gk_model_setup setup = {
@@ -159,8 +183,13 @@ static enum gk_err open_model(struct gk_trainer *trainer, struct gk_words *words
         .features = trainer->dataset->features,
         .classes = trainer->dataset->classes,
         .batch_max = options->batch > EVAL_BATCH ? (uint32_t)options->batch : EVAL_BATCH};
+    enum gk_err err = gk_model_new(options->model, &setup, &trainer->model, words);
 
-    return gk_model_new(options->model, &setup, &trainer->model, words);
+    *ret_exit = GK_EXIT_USAGE;
+    if (err == GK_E_NOTFOUND) {
+        *ret_exit = gk_config_blame(options->config, "model", words);
+    }
+    return err;
 }
 
 static enum gk_err open_selector(struct gk_trainer *trainer, struct gk_words *words)
@@ -189,7 +218,8 @@ enum gk_err gk_trainer_set_rank(struct gk_trainer *trainer, uint32_t rank, struc
     err = gk_batcher_init(&trainer->batcher, trainer->dataset, options->seed, rank,
                           (uint32_t)options->workers, (uint32_t)options->batch);
     if (err) {
-        gk_words_set(words, "no memory for the order of %u samples", trainer->dataset->train_count);
+        gk_words_set(words, "no memory for the order of %" PRIu32 " samples",
+                     trainer->dataset->train_count);
         return err;
     }
     return open_selector(trainer, words);
@@ -208,28 +238,13 @@ enum gk_err gk_trainer_open(const struct gk_worker_options *options, uint32_t se
     }
     trainer->options = options;
     trainer->servers = servers;
-    err = gk_vector_cpu((enum gk_cpu)options->cpu, &trainer->ops, words);
-    if (!err) {
-        err = trainer->ops->open(&trainer->queue, words);
-    }
+    err = open_backend(trainer, ret_exit, words);
+    err = err ? err : open_data(trainer, ret_exit, words);
+    err = err ? err : open_model(trainer, ret_exit, words);
+    err = err ? err : make_spec(trainer, ret_exit, words);
+    err = err ? err : alloc_memory(trainer, words);
     if (err) {
-        *ret_exit = err == GK_E_CONFIG ? GK_EXIT_CONFIG : GK_EXIT_INTERNAL;
-        goto out;
-    }
-    err = gk_dataset_open(options->data, &trainer->dataset, words);
-    if (err) {
-        *ret_exit = GK_EXIT_DATA;
-        goto out;
-    }
-    err = open_model(trainer, words);
-    if (!err) {
-        err = make_spec(trainer, words);
-    }
-    if (!err) {
-        err = alloc_memory(trainer, words);
-    }
-    if (err) {
-        *ret_exit = err == GK_E_NOMEM ? GK_EXIT_INTERNAL : GK_EXIT_USAGE;
+        *ret_exit = err == GK_E_NOMEM ? GK_EXIT_INTERNAL : *ret_exit;
         goto out;
     }
     *ret_trainer = trainer;
@@ -279,10 +294,11 @@ void gk_trainer_describe(const struct gk_trainer *trainer, struct gk_words *ret_
     const struct gk_worker_options *options = trainer->options;
 
     gk_words_set(ret_words,
-                 "%s on %s: %llu parameters, %u training and %u test samples; %s at density %g; "
+                 "%s on %s: %" PRIu64 " parameters, %" PRIu32 " training and %" PRIu32
+                 " test samples; %s at density %g; "
                  "%s, %s; %.1f MiB for "
                  "parameters, gradient and residual",
-                 options->model, trainer->dataset->name, (unsigned long long)trainer->params_count,
+                 options->model, trainer->dataset->name, trainer->params_count,
                  trainer->dataset->train_count, trainer->dataset->test_count, options->compressor,
                  options->density, trainer->ops->caps(trainer->queue)->name,
                  gk_layers_cpu()->fingerprint(),
@@ -298,6 +314,7 @@ enum gk_err gk_trainer_make_init(struct gk_trainer *trainer, uint64_t *ret_init_
 {
     uint64_t id;
 
+    GK_ASSERT(!trainer->initial);
     trainer->initial = alloc_floats(trainer, trainer->params_count);
     if (!trainer->initial) {
         return GK_E_NOMEM;

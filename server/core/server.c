@@ -10,6 +10,7 @@
 #include "server/core/server.h"
 
 #include "common/assert.h"
+#include "common/exit.h"
 #include "server/core/state.h"
 
 #include <inttypes.h>
@@ -205,11 +206,16 @@ static void on_tick(struct gk_server *server)
     }
 }
 
-static void on_hash_done(struct gk_server *server)
+static void on_hash_done(struct gk_server *server, const struct gk_server_event *ev)
 {
     struct gk_server_live *live = &server->live;
 
     live->hash_op = 0;
+    if (ev->err != GK_OK) {
+        gk_server_exit(server, GK_EXIT_INTERNAL, "SERVER-HASH-FAILED",
+                       ev->words ? ev->words : gk_err_text(ev->err));
+        return;
+    }
     live->hashed = true;
     live->hash_version = server->durable.version;
     gk_server_trace(server, GK_LOG_INFO, "SERVER-FINISHED",
@@ -268,7 +274,7 @@ static void on_done(struct gk_server *server, const struct gk_server_event *ev)
         gk_server_round_applied(server, ev->err, ev->words);
         break;
     case GK_SERVER_HASH_DONE:
-        on_hash_done(server);
+        on_hash_done(server, ev);
         break;
     case GK_SERVER_START:
     case GK_SERVER_TICK:

@@ -227,6 +227,24 @@ Test(server_leave, stop_while_it_finishes)
     rig_free(rig);
 }
 
+/* Without its hash nobody can tell what the shard ended with. */
+Test(server_leave, hash_that_fails)
+{
+    struct rig *rig = rig_running(1);
+
+    rig->held = 1u << GK_SERVER_HASH;
+    rig_leave(rig, 0, 0);
+    cr_assert(rig_view(rig).state == GK_SHARD_FINISHED && rig->ops_count == 1);
+    rig_event(rig, (struct gk_server_event){.kind = GK_SERVER_HASH_DONE,
+                                            .op = rig->ops_queued[0].op,
+                                            .err = GK_E_NOMEM,
+                                            .words = "no scratch"});
+    cr_assert(rig->exited && rig->exit_code == 70 && !rig_view(rig).hashed);
+    cr_assert(strcmp(rig->exit_id, "SERVER-HASH-FAILED") == 0);
+    cr_assert(strstr(rig->exit_words.text, "no scratch"), "%s", rig->exit_words.text);
+    rig_free(rig);
+}
+
 Test(server_leave, drain_request)
 {
     struct rig *rig = rig_running(1);
