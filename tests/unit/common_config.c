@@ -127,6 +127,40 @@ Test(config, every_type_from_every_place)
     }
 }
 
+/* A value that is refused later is blamed on the place it came from, as the loader would. */
+Test(config, blame)
+{
+    static const struct {
+        const char *variable, *words;
+        int exit;
+    } cases[] = {
+        {NULL, "job.yaml:2: rank: too high", 78},
+        {"SLURM_PROCID", "SLURM_PROCID (rank): too high", 64},
+        {"GKPS_RANK", "GKPS_RANK (rank): too high", 64},
+        {"flag", "--rank: too high", 64},
+    };
+    struct gk_words words;
+
+    fixture_write("# a comment\nrank: 5\n", 20);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        if (cases[i].variable && strcmp(cases[i].variable, "flag") == 0) {
+            fixture_load("--config", "job.yaml", "--rank", "4");
+        } else {
+            if (cases[i].variable) {
+                setenv(cases[i].variable, "4", 1);
+            }
+            fixture_load("--config", "job.yaml");
+        }
+        cr_assert_eq(fixture.err, GK_OK, "%s", fixture.words.text);
+        gk_words_set(&words, "too high");
+        cr_assert_eq(gk_config_blame(fixture.config, "rank", &words), cases[i].exit);
+        cr_assert_str_eq(words.text, cases[i].words);
+        gk_words_set(&words, "bad");
+        cr_assert_eq(gk_config_blame(fixture.config, "port", &words), 64, "a default");
+        cr_assert_str_eq(words.text, "--port: bad");
+    }
+}
+
 Test(config, empty_variables_count_as_unset)
 {
     setenv("GKPS_RANK", "", 1);
