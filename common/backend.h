@@ -273,8 +273,6 @@ struct gk_hash_args {
 
 struct gk_caps {
     const char *name; /* "cpu reference", "cpu avx2", "cuda:0 ..." */
-    uint32_t tile;    /* default tile of select */
-    uint32_t planes_of_scratch;
 };
 
 struct gk_vector_ops {

@@ -1,3 +1,9 @@
+/* The file is parsed by libcyaml against a schema of one optional string an option, so that values
+ * stay texts, and their types, bounds and places are treated as those of flags and variables.
+ *
+ * What libcyaml says of a failure is meant for its own log: the callback `hear` keeps its first
+ * complaint and the innermost place, and `explain` makes one line of words of them.  Its line
+ * numbers are those of what came before the error, so a key's line is looked up in the text. */
 #include "common/config_internal.h"
 
 #include <cyaml/cyaml.h>

@@ -1,3 +1,7 @@
+/* The command line, one argument after the other, into one text an option; types and bounds come
+ * later, with those of the other places.  A flag that is unknown or lacks its value is an error
+ * that says what was probably meant.  --help and --version end the reading: who asks for them need
+ * not know the rest. */
 #include "common/config_internal.h"
 
 #include <stdlib.h>

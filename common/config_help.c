@@ -1,3 +1,6 @@
+/* Texts for people, made of the option table, so that they cannot differ from what is accepted.
+ * What --print-config writes is a file for --config: an option without a value is a comment, and so
+ * is the place behind each value. */
 #include "common/config_internal.h"
 
 #include "common/limits.h"

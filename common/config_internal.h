@@ -1,8 +1,8 @@
 /* What the files of the configuration module share; nobody else includes this.
  *
  * config.c         loading: which place wins, where each value came from
- * config_table.c   the option table: look-up, names of variables, nearest name, check of the table
- * itself config_value.c   one text into one typed value, and what is allowed in words
+ * config_table.c   the option table: look-up, names of variables, nearest name, its own check
+ * config_value.c   one text into one typed value, and what is allowed in words
  * config_flags.c   the command line
  * config_file.c    the YAML file, by libcyaml
  * config_lines.c   on which line of the file a key stands
@@ -13,10 +13,8 @@
 #include "common/config.h"
 
 #define GK_CONFIG_FILE_BYTES_MAX (1024 * 1024)
-#define GK_CONFIG_NAME_BYTES 64 /* of an option, with its terminator */
-#define GK_CONFIG_VARIABLE_BYTES                                                                   \
-    (GK_CONFIG_NAME_BYTES + 5) /* GKPS_NAME, or one name of env_also                               \
-                                */
+#define GK_CONFIG_NAME_BYTES 64                             /* of an option, with its terminator */
+#define GK_CONFIG_VARIABLE_BYTES (GK_CONFIG_NAME_BYTES + 5) /* GKPS_NAME, or one of env_also */
 #define GK_CONFIG_ALLOWED_BYTES 256
 #define GK_CONFIG_VALUE_BYTES 8 /* the largest typed value */
 #define GK_CONFIG_NONE SIZE_MAX
@@ -68,8 +66,8 @@ const char *gk_config_table_nearest(const struct gk_program *program, const char
 /* The like for one given name: true when `candidate` is nearer than *distance, which is updated. */
 bool gk_config_table_nearer(const char *name, const char *candidate, size_t *distance);
 
-/* Parse the text into *ret_value, whose type is the option's (a string is not copied). GK_E_CONFIG:
- * the words quote the text and say what is allowed, but not where it stood. */
+/* Parse the text into *ret_value, whose type is the option's (a string is not copied).
+ * GK_E_CONFIG: the words quote the text and say what is allowed, but not where it stood. */
 enum gk_err gk_config_value_parse(const struct gk_option *option, const char *text, void *ret_value,
                                   struct gk_words *words);
 

@@ -30,8 +30,7 @@ static void skip_line(struct scan *scan)
     scan->line++;
 }
 
-/* Does the key, plain or quoted, with its colon, stand here?  One occurrence less is missing then.
- */
+/* Does the key, plain or quoted, with its colon, stand here?  One less is missing then. */
 static bool key_here(struct scan *scan)
 {
     const char *at = scan->at;

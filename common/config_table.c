@@ -1,3 +1,6 @@
+/* Look-ups in the option table, which is looked through from its start each time: it is small, and
+ * start-up alone reads it.  A name that was mistyped is compared with all by edit distance; more
+ * than a few edits make another word, not a slip. */
 #include "common/config_internal.h"
 
 #include "common/assert.h"
@@ -115,8 +118,7 @@ static size_t min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* Edits (insert, delete, replace, swap of neighbours) that turn a into b: optimal string alignment.
- */
+/* Edits (insert, delete, replace, swap neighbours) that turn a into b: optimal string alignment. */
 static size_t edit_distance(const char *a, const char *b)
 {
     size_t rows[3][GK_CONFIG_NAME_BYTES];

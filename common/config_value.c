@@ -1,3 +1,6 @@
+/* One text into one typed value, and what would have been allowed in words.  The parsers are
+ * stricter than those of libc, which take blanks, signs, hexadecimal, "inf" and "nan": a value
+ * means the same to everyone or is refused. */
 #include "common/config_internal.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
  *
  * Functions return `enum gk_err`, 0 or negative; results leave through `ret_*` parameters, which
  * are untouched on failure.  Where one line for a person is needed, the last parameter is a `struct
- * gk_words *` (common/words.h). Mistakes of our own are not errors but assertions
+ * gk_words *` (common/words.h).  Mistakes of our own are not errors but assertions
  * (common/assert.h). */
 #ifndef GK_COMMON_ERR_H
 #define GK_COMMON_ERR_H

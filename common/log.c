@@ -23,8 +23,8 @@ enum {
     LOG_WHO_BYTES = 64,
     LOG_ID_BYTES = 64,
     LOG_TIME_BYTES = 64,
-    LOG_LINE_BYTES = 2 * GK_LOG_WORDS_BYTES +
-                     512, /* JSON doubles quotes; below PIPE_BUF, so that writes stay whole */
+    /* JSON doubles quotes; below PIPE_BUF, so that writes stay whole. */
+    LOG_LINE_BYTES = 2 * GK_LOG_WORDS_BYTES + 512,
 };
 
 struct sink {

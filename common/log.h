@@ -1,7 +1,6 @@
 /* The log of the daemons and of the tool: one line an event, with a stable id, for people (`text`)
- * or machines
- * (`json`).  Programs never parse it.  Only shells and mains log; cores emit TRACE actions and
- * libraries return words. */
+ * or machines (`json`).  Programs never parse it.  Only shells and mains log; cores emit TRACE
+ * actions and libraries return words. */
 #ifndef GK_COMMON_LOG_H
 #define GK_COMMON_LOG_H
 
@@ -17,7 +16,7 @@ enum {
 };
 
 /* Who logs ("server 0", "worker 3", "gkps"), how, from which level on; to file descriptor `fd` (2
- * in the programs). Call before threads start.  `who` is copied.  Before it, lines go to 2 as text
+ * in the programs).  Call before threads start.  `who` is copied.  Before it, lines go to 2 as text
  * from INFO on.  A line that cannot be written (a full non-blocking pipe, a full disk) is lost; the
  * next one that can says how many were. */
 void gk_log_open(const char *who, enum gk_log_format format, enum gk_log_level level, int fd);
@@ -29,8 +28,8 @@ void gk_log_who(const char *who);
  * ts, level, who, id, words and, where there are any, the counts suppressed and lost.  `id` is
  * stable and greppable, e.g. "SERVER-ROUND-LATE"; the format gives one line of words.  At most
  * GK_LOG_RATE lines of one id in ten seconds; the rest is counted and the count is said with the
- * next one. ERROR is never suppressed.  Control characters in the words become '?'.  errno is kept.
- * Any thread. */
+ * next one.  ERROR is never suppressed.  Control characters in the words become '?'.  errno is
+ * kept.  Any thread. */
 void gk_log(enum gk_log_level level, const char *id, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

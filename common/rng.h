@@ -1,6 +1,6 @@
 /* Counter-based random numbers: a draw is a function of (seed, purpose, a, b, index), never of how
  * many draws came before, so that a batch, a parameter or a fault is the same on every machine and
- * after every restart (P3). Philox4x32-10 (Salmon, Moraes, Dror, Shaw, SC'11) from Random123. */
+ * after every restart (P3).  Philox4x32-10 (Salmon, Moraes, Dror, Shaw, SC'11) from Random123. */
 #ifndef GK_COMMON_RNG_H
 #define GK_COMMON_RNG_H
 
@@ -22,7 +22,7 @@ struct gk_rng {
 };
 
 /* 32 uniform bits, number `index` < 2^34 of this stream.  a and b count up to 2^32 - 1 each, the
- * purpose from 1 to 255. Any thread, as all functions here. */
+ * purpose from 1 to 255.  Any thread, as all functions here. */
 uint32_t gk_rng_u32(const struct gk_rng *rng, uint64_t index);
 
 /* Uniform in [0, 1): the upper 24 bits of gk_rng_u32, exact in float. */

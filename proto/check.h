@@ -1,5 +1,5 @@
 /* What a message must satisfy by itself, field by field: the rules of README.md that need no memory
- * of other messages. All functions: first violation wins, words name the field and its value; any
+ * of other messages.  All functions: first violation wins, words name the field and its value; any
  * thread. */
 #ifndef GK_PROTO_CHECK_H
 #define GK_PROTO_CHECK_H

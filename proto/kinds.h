@@ -1,5 +1,5 @@
 /* The protocol as data: the fields of header and bodies in the order of their numbers, and what
- * each kind may carry. Internal to proto/ and its tests; the tables of README.md are these, and a
+ * each kind may carry.  Internal to proto/ and its tests; the tables of README.md are these, and a
  * test compares them. */
 #ifndef GK_PROTO_KINDS_H
 #define GK_PROTO_KINDS_H

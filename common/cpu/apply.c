@@ -170,8 +170,8 @@ static void check_updates(const struct apply *apply)
 {
     const struct gk_apply_args *args = apply->args;
 
-    for (uint32_t u = 0; u < args->updates_count;
-         u++) { /* records were validated when they were read */
+    /* Records were validated when they were read. */
+    for (uint32_t u = 0; u < args->updates_count; u++) {
         const struct gk_update *update = &args->updates[u];
 
         GK_ASSERT(update->samples == 0 || !update->idx || apply->cursors[u] == update->n);

@@ -1,3 +1,8 @@
+/* The loops in plain C: the reference, written to be read, and what runs where there is no AVX2.
+ *
+ * What each gives is a contract to the last bit: order of additions, rounding (explicit fmaf, no
+ * contraction), sign of zeros, and comparisons that are false for NaN where a non-finite entry has
+ * to come through.  loops_avx2.c and select_avx2.c give the same bits. */
 #include "common/cpu/loops.h"
 
 #include <math.h>
@@ -157,8 +162,7 @@ static float gradient(float p, float sum, const struct gk_cpu_step *step)
     return step->decays ? fmaf(step->weight_decay, p, g) : g;
 }
 
-/* A moment that only decays would end as a denormal that never reaches 0, and slow every step down.
- */
+/* A moment that only decays would end as a denormal that never reaches 0, and slow every step. */
 static float moment(float m, float g, float momentum)
 {
     float next = fmaf(momentum, m, g);

@@ -1,5 +1,5 @@
 /* The hot loops of the CPU tables: stand-alone functions on plain pointers, once in plain C, once
- * for AVX2. Both give the same bits. */
+ * for AVX2.  Both give the same bits. */
 #ifndef GK_COMMON_CPU_LOOPS_H
 #define GK_COMMON_CPU_LOOPS_H
 
@@ -17,15 +17,15 @@ enum {
 /* Marks a sum that no list touched: a sum that starts at +0 is never -0. */
 #define GK_CPU_UNTOUCHED UINT32_C(0x80000000)
 
-/* Entries in index order.  The caller has made room for as many more as a call looks at elements.
- */
+/* Entries in index order.  The caller has made room for as many as a call looks at elements. */
 struct gk_cpu_list {
     uint32_t *idx;
     float *val;
     uint64_t n;
 };
 
-struct gk_cpu_moments { /* of one tile; starts as zeros */
+/* Of one tile; starts as zeros. */
+struct gk_cpu_moments {
     double sum[GK_CPU_STATS_LANES];
     double squares[GK_CPU_STATS_LANES];
     double abs[GK_CPU_STATS_LANES];
@@ -33,7 +33,8 @@ struct gk_cpu_moments { /* of one tile; starts as zeros */
     uint32_t key_max;
 };
 
-struct gk_cpu_step { /* one optimizer step */
+/* One optimizer step. */
+struct gk_cpu_step {
     float samples;
     float minus_lr;
     float momentum;

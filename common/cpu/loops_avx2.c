@@ -1,6 +1,6 @@
 /* The arithmetic loops for AVX2: the same operations on the same elements as in plain C, eight at a
- * time, so that the bits are the same; the elements that do not fill a vector take the scalar form.
- */
+ * time, so that the bits are the same.  The elements that do not fill a vector take the scalar
+ * form. */
 #include "common/cpu/loops_avx2.h"
 
 GK_AVX2_INLINE __m256 all_ones(void)

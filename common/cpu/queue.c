@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN_BYTES = 64, TILE = 4096, PLANES = 3 };
+enum { ALIGN_BYTES = 64 };
 
 static void *aligned_new(size_t bytes)
 {
@@ -24,7 +24,7 @@ enum gk_err gk_cpu_queue_open(const struct gk_cpu_loops *loops, struct gk_queue 
         return GK_E_NOMEM;
     }
     queue->loops = loops;
-    queue->caps = (struct gk_caps){.name = loops->name, .tile = TILE, .planes_of_scratch = PLANES};
+    queue->caps = (struct gk_caps){.name = loops->name};
     *ret_queue = queue;
     return GK_OK;
 }

@@ -43,7 +43,7 @@ enum gk_err gk_cpu_queue_open(const struct gk_cpu_loops *loops, struct gk_queue 
                               struct gk_words *words);
 
 /* At least `bytes` of memory that lasts until the next call for the same use; the content is not
- * kept. NULL: out of memory, and GK_E_NOMEM sticks to the queue. */
+ * kept.  NULL: out of memory, and GK_E_NOMEM sticks to the queue. */
 void *gk_cpu_scratch(struct gk_queue *queue, enum gk_cpu_scratch use, size_t bytes);
 
 /* The service slots. */

@@ -18,7 +18,8 @@
 
 static const uint64_t to_front[256] = {ROW64(0u), ROW64(64u), ROW64(128u), ROW64(192u)};
 
-struct four { /* vectors, named one by one: an array would live in memory */
+/* Vectors, named one by one: an array would live in memory. */
+struct four {
     __m256 v0, v1, v2, v3;
 };
 

@@ -252,8 +252,7 @@ static void merge(struct gk_cpu_list *list, const struct gk_cpu_list *more)
     }
 }
 
-/* The guess `hi` was too high: take what is missing from the band below it, then from all the rest.
- */
+/* The guess `hi` was too high: take what is missing from the band below it, then from the rest. */
 static bool rescue(struct pass *pass, uint32_t hi, struct gk_cpu_list *list)
 {
     const uint64_t k = pass->segment->k;

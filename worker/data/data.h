@@ -44,8 +44,8 @@ void gk_dataset_gather(const struct gk_dataset *dataset, const uint32_t *samples
 /* The sample numbers of each batch, a function of (seed, step, rank) alone: each epoch is one
  * Philox permutation of the training set, dealt in global batches of workers * batch; rank r takes
  * slice r.  The samples that do not fill a global batch at an epoch's end are left out of that
- * epoch. When workers * batch is larger than the set, each step is an epoch, and its permutation is
- * dealt cyclically.
+ * epoch.  When workers * batch is larger than the set, each step is an epoch, and its permutation
+ * is dealt cyclically.
  *
  * Steps may be asked for in any order.  The permutation of the last epoch is kept, since drawing
  * 60 000 numbers a step would cost as much as a small model.  One thread at a time. */

@@ -16,8 +16,7 @@ struct growing {
     size_t count, room;
 };
 
-/* Not blocking and regular files only: a name that turns out to be a pipe must not hang the daemon.
- */
+/* Not blocking, and regular files only: a name that is a pipe must not hang the daemon. */
 static enum gk_err open_regular(const char *path, int *ret_fd, struct gk_words *words)
 {
     struct stat status;

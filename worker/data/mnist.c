@@ -1,7 +1,7 @@
 /* The files of MNIST and of sets published in its form (Fashion-MNIST, KMNIST, EMNIST digits): four
  * IDX files, each plain or gzip, in the spelling of the original page ("t10k-images-idx3-ubyte") or
- * of the archives made since
- * ("t10k-images.idx3-ubyte").  A folder with the t10k pair alone is split. */
+ * of the archives made since ("t10k-images.idx3-ubyte").  A folder with the t10k pair alone is
+ * split. */
 #include "worker/data/source.h"
 
 #include <errno.h>
@@ -24,7 +24,8 @@ struct folder {
     char paths[FILES_COUNT][PATH_BYTES]; /* "" when the file is not there */
 };
 
-struct pair { /* owns what its source points into */
+/* Owns what its source points into. */
+struct pair {
     struct gk_source source;
     uint8_t *images, *labels;
 };

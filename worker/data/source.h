@@ -10,15 +10,16 @@ struct gk_source {
     struct gk_idx labels; /* count */
 };
 
-struct gk_bytes { /* borrowed */
+/* Borrowed. */
+struct gk_bytes {
     const uint8_t *at;
     size_t count;
     const char *name; /* for words */
 };
 
-/* The whole file, decompressed if it is gzip (whatever its name), with at most bytes_max bytes. The
- * caller frees. GK_E_NOTFOUND, GK_E_IO, GK_E_CORRUPT (gzip), GK_E_LIMIT, GK_E_NOMEM; words name the
- * file. */
+/* The whole file, decompressed if it is gzip (whatever its name), with at most bytes_max bytes.
+ * The caller frees.  GK_E_NOTFOUND, GK_E_IO, GK_E_CORRUPT (gzip), GK_E_LIMIT, GK_E_NOMEM; words
+ * name the file. */
 enum gk_err gk_file_read(const char *path, size_t bytes_max, uint8_t **ret_bytes, size_t *ret_count,
                          struct gk_words *words);
 

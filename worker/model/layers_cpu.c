@@ -1,6 +1,6 @@
 /* The layer table on the CPU: gemm by OpenBLAS on one thread, since its sums depend on how many
- * there are; everything else in plain loops whose order is part of the contract (common/backend.h).
- */
+ * there are; everything else in plain loops, whose order is part of the contract
+ * (common/backend.h). */
 #include "worker/model/model.h"
 
 #include "common/assert.h"

@@ -21,7 +21,7 @@ struct gk_model_setup {
 };
 
 /* "softmax" (features x classes, one layer) or "fnn3" (features-200-200-classes, ReLU; 199 210
- * parameters on MNIST). GK_E_NOTFOUND (words list the names), GK_E_INVALID (a size of the setup is
+ * parameters on MNIST).  GK_E_NOTFOUND (words list the names), GK_E_INVALID (a size of the setup is
  * 0), GK_E_LIMIT (too large), GK_E_NOMEM.  All memory is taken here. */
 enum gk_err gk_model_new(const char *name, const struct gk_model_setup *setup,
                          struct gk_model **ret_model, struct gk_words *words);
@@ -33,8 +33,7 @@ const char *gk_model_choices(void); /* "fnn3|softmax" */
 const struct gk_tensor *gk_model_tensors(const struct gk_model *model, uint32_t *ret_count,
                                          uint64_t *ret_params);
 
-/* Initial parameters, a function of (model, seed): weights and biases uniform in +-1/sqrt(fan_in).
- */
+/* Initial parameters, a function of (model, seed): all uniform in +-1/sqrt(fan_in). */
 void gk_model_init(const struct gk_model *model, uint64_t seed, float *params);
 
 /* Samples to compute on. */

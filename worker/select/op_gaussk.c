@@ -1,5 +1,5 @@
 /* Exact top-k in one pass: the table guesses a threshold from the last step's k-th magnitude and
- * trims the candidates. The set is that of `topk`, whatever the guess; the state decides the speed
+ * trims the candidates.  The set is that of `topk`, whatever the guess; the state decides the speed
  * alone. */
 #include "worker/select/operators.h"
 

@@ -6,7 +6,8 @@
 
 #include <math.h>
 
-struct paper { /* the operator's state, cut into arrays of one element a segment */
+/* The operator's state, cut into arrays of one element a segment. */
+struct paper {
     struct gk_stats *stats;
     struct gk_paper_rule *rules;
     uint64_t *counts;
