@@ -204,6 +204,20 @@ static bool plan_restart(struct gk_launch *launch, struct gk_child *child, const
     return true;
 }
 
+/* All is known already; but a death that nobody asked for is not hidden. */
+static void late_death(struct gk_launch *launch, const struct gk_child *child)
+{
+    bool survives = launch->options->restart == GK_RUN_RESTART_ALWAYS;
+    struct gk_words words;
+
+    gk_child_reason(child, &words);
+    gk_launch_say(launch, survives ? GK_LOG_WARN : GK_LOG_ERROR, "RUN-CHILD-DIED",
+                  "%s, after its work was done", words.text);
+    if (!survives) {
+        launch->code = gk_child_code(child);
+    }
+}
+
 /* --restart always: the run goes on if it can. */
 static void survive(struct gk_launch *launch, struct gk_child *child, const char *reason)
 {
@@ -211,7 +225,7 @@ static void survive(struct gk_launch *launch, struct gk_child *child, const char
                 child->exit_status == GK_EXIT_PEER;
 
     if (summed(launch, child)) {
-        gk_launch_say(launch, GK_LOG_WARN, "RUN-CHILD-DIED", "%s, after its work was done", reason);
+        late_death(launch, child);
         end_workers(launch);
     } else if (launch->state == GK_LAUNCH_SUMMARIES) {
         launch->emptied = child;
@@ -245,8 +259,6 @@ static void on_death(struct gk_launch *launch, struct gk_child *child)
 
 void gk_launch_child_done(struct gk_launch *launch, struct gk_child *child)
 {
-    struct gk_words words;
-
     switch (launch->state) {
     case GK_LAUNCH_SERVERS:
     case GK_LAUNCH_WORKERS:
@@ -259,10 +271,7 @@ void gk_launch_child_done(struct gk_launch *launch, struct gk_child *child)
         break;
     case GK_LAUNCH_LINGER:
         if (!stopped_well(child)) {
-            gk_child_reason(child, &words);
-            gk_launch_say(launch, GK_LOG_ERROR, "RUN-CHILD-DIED", "%s, after its work was done",
-                          words.text);
-            launch->code = gk_child_code(child);
+            late_death(launch, child);
         }
         end_when_empty(launch);
         break;
