@@ -1,11 +1,12 @@
 """Goal: no process outlives its job, a death is named, and daemons started by hand in any order train to the same model.
 Method: real processes; kill -9, signals and start orders; the process table and the model hash tell."""
+import json
 import os
 import signal
 import subprocess
 import tempfile
 
-from cluster import (Cluster, address_of, environment, expect, free_addresses, job_hash, main, processes_of, program, train,
+from cluster import (Cluster, address_of, environment, expect, free_addresses, gkps, job_hash, main, processes_of, program, train,
                      wait_until)
 
 TRAINING = ("--steps", 30, "--batch", 16, "--seed", 5)
@@ -122,6 +123,35 @@ def test_ranks_that_shard_0_assigns():
         ranks = sorted(worker.find("summary")["rank"] for worker in workers)
         expect(ranks == [0, 1, 2], f"assigned ranks: {ranks}")
         expect(job_hash(servers)[0] == expected, "assigned ranks change the model")
+
+
+def test_every_byte_is_counted():
+    """What a worker says it moved is what its server saw, but for a few small messages at the end and the question itself."""
+    with Cluster() as cluster:
+        server = cluster.server()
+        address = address_of(server)
+        worker = cluster.worker(0, 1, [address], *TRAINING)
+        expect(worker.wait() == 0, worker.text())
+        code, out, err = gkps("status", "--json", "--server", address)
+        expect(code == 0, f"{code}\n{out}\n{err}")
+        seen = sum(json.loads(out)["servers"][0]["status"]["bytes"].values())
+        summary = worker.find("summary")
+        said = summary["bytes_pushed"] + summary["bytes_pulled"] + summary["bytes_headers"]
+        expect(abs(seen - said) < 10000, f"the server saw {seen} bytes, the worker {said}")
+
+
+def test_one_model_on_every_table():
+    """--cpu changes no bit of what the arithmetic on vectors gives."""
+    hashes = set()
+    for cpu in ("auto", "reference"):
+        with Cluster() as cluster:
+            server = cluster.server(0, 1, 1, "--cpu", cpu)
+            worker = cluster.worker(0, 1, [address_of(server)], "--cpu", cpu, *TRAINING)
+            expect(worker.wait() == 0, worker.text() + server.text())
+            if cpu == "reference":
+                expect("cpu reference" in server.text() + worker.text(), server.text())
+            hashes.add(job_hash([server])[0])
+    expect(len(hashes) == 1, f"models: {hashes}")
 
 
 def test_configuration_file_and_variables():
