@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEAD_BYTES = 8, LENGTH_BYTES = 3, SKEW_BYTES = 8, SKEWED = 1 << 3 };
+enum { HEAD_BYTES = 8, LENGTH_BYTES = 3, SKEW_BYTES = 4, SKEWED = 1 << 3 };
 
 uint8_t fuzz_take_u8(struct fuzz_bytes *in)
 {
@@ -212,7 +212,7 @@ static void check_arrays(const struct gk_msg *msg)
     }
     FUZZ_CHECK(msg->frames_count > 0);
     values = msg->frame[msg->frames_count - 1];
-    FUZZ_CHECK(values->size == 4 * h->count && (uintptr_t)values->data % 16 == 0);
+    FUZZ_CHECK(values->size == 4 * h->count && (uintptr_t)values->data % 8 == 0);
     for (uint64_t i = 0; i < h->count; i++) {
         FUZZ_CHECK(isfinite(gk_bits_float(gk_get_u32(values->data + 4 * i))));
     }

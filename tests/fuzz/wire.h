@@ -1,7 +1,7 @@
 /* A message as a fuzzer sees it: parts of any number and size, which need not be a message at all.
  *
- * In an input it is one byte (bits 0 to 2: number of parts; bit 3: the parts lie where the
- * transport aligns them worst), then for each part its length in three bytes and its bytes. */
+ * In an input it is one byte (bits 0 to 2: number of parts; bit 3: the parts lie worse than
+ * the transport aligns them), then for each part its length in three bytes and its bytes. */
 #ifndef GK_TESTS_FUZZ_WIRE_H
 #define GK_TESTS_FUZZ_WIRE_H
 
