@@ -152,7 +152,11 @@ def test_a_frozen_server_is_named_at_the_deadline():
     for restart in ("never", "always"):
         with Run(f"frozen-{restart}", "--restart", restart, "--deadline", 2, "--steps", 1000000) as run:
             run.wait_steps(1)
-            os.kill(run.daemon("--shard=1"), signal.SIGSTOP)
+            frozen = run.daemon("--shard=1")
+            os.kill(frozen, signal.SIGSTOP)
+            wait_until(lambda: run.ended or re.search(r"(code 69|a peer is lost).*; the run ends", run.text()),
+                       "the end of the run", BOUND_S)
+            os.kill(frozen, signal.SIGCONT)  # else it has to be killed after a while
             code = run.wait()
             expect(code == 69, f"exit code {code}:\n{run.text()}")
             expect(re.search(r"worker \d ended with code 69: no answer from shard 1 .*for 2 s", run.text()), run.text())
