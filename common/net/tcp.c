@@ -29,3 +29,13 @@ bool gk_tcp_received(int fd, uint64_t *ret)
     *ret = info.tcpi_bytes_received;
     return true;
 }
+
+void gk_tcp_cut(int fd)
+{
+    const struct linger reset = {.l_onoff = 1};
+
+    /* Neither can fail but for a connection that has ended by itself.  Without the reset a peer
+     * that waits for room would go on waiting for a minute. */
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+    (void)shutdown(fd, SHUT_RDWR);
+}

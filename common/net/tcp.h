@@ -1,4 +1,4 @@
-/* What the system knows about a TCP connection that somebody else owns. */
+/* What can be known of, and done to, a TCP connection that somebody else owns. */
 #ifndef GK_COMMON_NET_TCP_H
 #define GK_COMMON_NET_TCP_H
 
@@ -11,5 +11,9 @@ bool gk_tcp_cookie(int fd, uint64_t *ret);
 
 /* Bytes that have come in so far, whether anybody has read them or not. */
 bool gk_tcp_received(int fd, uint64_t *ret);
+
+/* End the connection at once: its owner reads the end of it and closes, which tells the other side
+ * that it was cut off rather than that all is said. */
+void gk_tcp_cut(int fd);
 
 #endif

@@ -19,7 +19,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 enum {
     CONNECTIONS_MAX = 1 << 16, /* descriptors beyond are not watched */
@@ -149,7 +148,7 @@ static void look(struct gk_zsock *zsock, int fd)
     connection->turn = guard->turn;
     if (too_much(guard, connection, received - connection->delivered)) {
         forget(guard, connection);
-        (void)shutdown(fd, SHUT_RDWR); /* it may have ended by itself */
+        gk_tcp_cut(fd);
         zsock->stats.cut++;
         gk_zsock_tell(zsock, GK_ZSOCK_CUT);
     }
