@@ -17,6 +17,8 @@ gk_need(ZLIB zlib zlib1g-dev)
 gk_need(ISAL libisal libisal-dev)
 gk_need(XXHASH libxxhash libxxhash-dev)
 gk_need(JANSSON jansson libjansson-dev)
+# libcyaml names libyaml in its pkg-config file, but its package does not depend on the headers.
+gk_need(YAML yaml-0.1 libyaml-dev)
 gk_need(CYAML libcyaml libcyaml-dev)
 if(GK_TESTS)
     gk_need(CRITERION criterion libcriterion-dev)

@@ -3,7 +3,7 @@
 # usage: deploy/quickstart.sh [options of gkps run]
 set -eu
 
-root=$(cd "$(dirname "$0")/.." && pwd)
+root=$(cd "$(dirname "$(readlink -f "$0")")/.." && pwd)
 . "$root/deploy/setup.sh"
 
 case "${1:-}" in

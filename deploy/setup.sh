@@ -2,7 +2,7 @@
 # shellcheck shell=sh
 
 GK_BUILD_PACKAGES="gcc cmake ninja-build pkg-config libc6-dev libzmq3-dev libuv1-dev libprotobuf-c-dev protobuf-c-compiler \
-libopenblas-dev zlib1g-dev libisal-dev libxxhash-dev librandom123-dev libjansson-dev libcyaml-dev"
+libopenblas-dev zlib1g-dev libisal-dev libxxhash-dev librandom123-dev libjansson-dev libcyaml-dev libyaml-dev"
 GK_TEST_PACKAGES="clang libclang-rt-14-dev libcriterion-dev clang-format-14 python3 procps"
 
 say() {
@@ -21,7 +21,7 @@ as_root() {
     elif command -v sudo >/dev/null 2>&1; then
         sudo "$@"
     else
-        fail "this needs root to install packages: run it as root, or install sudo, or install them yourself: apt-get install $*"
+        return 1
     fi
 }
 
@@ -33,11 +33,14 @@ missing_packages() {
 }
 
 install_packages() {
-    command -v apt-get >/dev/null 2>&1 || fail "apt-get is not here: this script knows Debian 12; install the packages that README.md lists"
+    command -v apt-get >/dev/null 2>&1 || fail "apt-get is not here: this script knows Debian 12; install what these are elsewhere: $*"
     missing=$(missing_packages "$@")
     if [ -z "$missing" ]; then
         say "all $# Debian packages are installed"
         return
+    fi
+    if [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null 2>&1; then
+        fail "packages are missing and only root may install them: as root, run: apt-get install $missing"
     fi
     say "installing Debian packages: $missing"
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -q update

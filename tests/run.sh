@@ -3,7 +3,7 @@
 # usage: tests/run.sh [quick]      quick: the gcc release build alone
 set -eu
 
-root=$(cd "$(dirname "$0")/.." && pwd)
+root=$(cd "$(dirname "$(readlink -f "$0")")/.." && pwd)
 . "$root/deploy/setup.sh"
 
 case "${1:-}" in
@@ -22,6 +22,7 @@ esac
 install_packages $GK_BUILD_PACKAGES $GK_TEST_PACKAGES
 passed=0
 failed=0
+failures=""
 started=$(date +%s)
 
 # One check outside the builds: its words are shown only when it fails.
@@ -35,6 +36,8 @@ check() {
         printf '%s\n' "$output"
         say "$name: FAILED"
         failed=$((failed + 1))
+        failures="$failures
+  $name"
     fi
 }
 
@@ -47,15 +50,21 @@ build_and_test() {
         tail -n 40 "$log"
         say "$preset: the build FAILED (all of it: $log)"
         failed=$((failed + 1))
+        failures="$failures
+  $preset: the build"
         return
     fi
     say "$preset: testing"
     junit="$root/build/$preset-tests.xml"
     rm -f "$junit"
     (cd "$root" && ctest --preset "$preset" -j2 --output-junit "$junit") || true
-    counts=$(python3 "$root/tests/count.py" "$junit") || counts="0 1"
+    counts=$(python3 "$root/tests/count.py" "$junit" "$root/build/$preset-failures.txt") || counts="0 1"
     passed=$((passed + ${counts% *}))
     failed=$((failed + ${counts#* }))
+    while read -r name; do
+        failures="$failures
+  $preset: $name"
+    done <"$root/build/$preset-failures.txt"
 }
 
 check "layers, sizes and habits" python3 "$root/tests/lint/lint.py" "$root"
@@ -65,5 +74,6 @@ for preset in $presets; do
     build_and_test "$preset"
 done
 say "took $(($(date +%s) - started)) s"
+[ -z "$failures" ] || say "failed:$failures"
 printf '%d passed, %d failed\n' "$passed" "$failed"
 [ "$failed" = 0 ]
