@@ -28,6 +28,17 @@ static json_t *waits_for(const struct gk_ping *ping, uint64_t version)
                                        : json_null();
 }
 
+/* "silent": it came, and was not heard for three pings. */
+static const char *rank_state(const struct gk_server_facts *facts, const struct gk_rank_view *view)
+{
+    bool silent = facts->now_us - view->heard_us > (uint64_t)GK_HELD_PINGS * GK_PING_US;
+
+    if (view->left) {
+        return "left";
+    }
+    return !view->present ? "absent" : silent ? "silent" : "present";
+}
+
 static json_t *rank_json(const struct gk_server_facts *facts, uint32_t rank)
 {
     struct gk_server_view shard;
@@ -36,11 +47,8 @@ static json_t *rank_json(const struct gk_server_facts *facts, uint32_t rank)
     gk_server_view(facts->core, &shard);
     gk_server_view_rank(facts->core, rank, &view);
     return json_pack("{s:o, s:s, s:o, s:o, s:o, s:b, s:o}", "rank", gk_json_integer(rank), "state",
-                     view.left      ? "left"
-                     : view.present ? "present"
-                                    : "absent",
-                     "incarnation", gk_json_integer(view.incarnation), "step",
-                     gk_json_integer(view.pushed ? view.last_step + 1 : 0), "last_heard_s",
+                     rank_state(facts, &view), "incarnation", gk_json_integer(view.incarnation),
+                     "step", gk_json_integer(view.pushed ? view.last_step + 1 : 0), "last_heard_s",
                      view.heard ? seconds(facts->now_us - view.heard_us) : json_null(),
                      "contributed", (int)view.contributed, "waits_for",
                      waits_for(&view.ping, shard.version));

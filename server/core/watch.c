@@ -112,11 +112,47 @@ static bool before_version(enum gk_shard_state state)
     return state == GK_SHARD_WAITING || state == GK_SHARD_SETUP || state == GK_SHARD_INIT;
 }
 
+/* When this life last heard any rank. */
+static uint64_t heard_us(const struct gk_server *server)
+{
+    uint64_t last_us = server->live.started_us;
+
+    for (uint32_t r = 0; r < server->config.workers; r++) {
+        const struct gk_member *member = &server->live.members[r];
+
+        if (member->heard && member->heard_us > last_us) {
+            last_us = member->heard_us;
+        }
+    }
+    return last_us;
+}
+
+/* Before version 0 for those that are missing; then for the day when nobody at all is left. */
 static uint64_t deadline_us(const struct gk_server *server)
 {
-    return server->config.deadline_us > 0 && before_version(server->live.state)
-               ? server->live.started_us + server->config.deadline_us
-               : UINT64_MAX;
+    if (server->config.deadline_us == 0) {
+        return UINT64_MAX;
+    }
+    if (before_version(server->live.state)) {
+        return server->live.started_us + server->config.deadline_us;
+    }
+    return server->live.state == GK_SHARD_RUNNING ? heard_us(server) + server->config.deadline_us
+                                                  : UINT64_MAX;
+}
+
+static void name_deadline(const struct gk_server *server, struct gk_words *words)
+{
+    double seconds = (double)server->config.deadline_us / 1e6;
+
+    if (before_version(server->live.state)) {
+        name_start(server, words);
+        append(words, "; gave up after %.0f s", seconds);
+    } else {
+        gk_words_set(words,
+                     "no worker has been heard for %.0f s at version %" PRIu64
+                     ": the job is over (--deadline)",
+                     seconds, server->durable.version);
+    }
 }
 
 static void stall(struct gk_server *server)
@@ -138,8 +174,7 @@ void gk_server_watch(struct gk_server *server)
     struct gk_words words;
 
     if (server->now_us >= deadline_us(server)) {
-        name_start(server, &words);
-        append(&words, "; gave up after %.0f s", (double)server->config.deadline_us / 1e6);
+        name_deadline(server, &words);
         gk_server_exit(server, GK_EXIT_PEER, "SERVER-DEADLINE", words.text);
         return;
     }
@@ -169,9 +204,8 @@ uint64_t gk_server_watch_next_us(const struct gk_server *server)
     case GK_SHARD_WAITING:
     case GK_SHARD_SETUP:
     case GK_SHARD_INIT:
-        return live->stall_us < deadline_us(server) ? live->stall_us : deadline_us(server);
     case GK_SHARD_RUNNING:
-        return live->stall_us;
+        return live->stall_us < deadline_us(server) ? live->stall_us : deadline_us(server);
     case GK_SHARD_FINISHED:
         return live->hashed ? live->linger_until_us : UINT64_MAX;
     case GK_SHARD_DRAINING:

@@ -290,9 +290,36 @@ Test(server_leave, deadline_names_the_missing)
     cr_assert(rig->exit_code == 69 && strstr(rig->exit_words.text, "rank 0 to send the model"),
               "%s", rig->exit_words.text);
     rig_free(rig);
-    rig = rig_running(1); /* no deadline once it runs */
+    rig = rig_running(1); /* no deadline: it waits for ever */
     rig_tick(rig, UINT64_C(1000) * 1000 * 1000);
     cr_assert(!rig->exited);
+    rig_free(rig);
+}
+
+/* A running job waits for any rank as long as some other one is heard; when nobody is heard any
+ * more, it is over. */
+Test(server_leave, deadline_when_all_are_silent)
+{
+    struct rig *rig = rig_new(2, 1, 0);
+
+    rig->config.deadline_us = 30 * 1000 * 1000;
+    rig_again(rig);
+    rig_start(rig);
+    rig_hello(rig, 0, 1);
+    rig_hello(rig, 1, 1);
+    rig_init(rig);
+    for (int i = 0; i < 10; i++) {
+        rig_tick(rig, 20 * 1000 * 1000);
+        rig_ping(rig, 1, 1);
+        cr_assert(!rig->exited, "rank 1 is alive");
+    }
+    rig_tick(rig, 29 * 1000 * 1000);
+    cr_assert(!rig->exited);
+    cr_assert(rig->timer_us - rig->now_us <= 1000 * 1000);
+    rig_tick(rig, rig->timer_us - rig->now_us);
+    cr_assert(rig->exited && rig->exit_code == 69);
+    cr_assert(strstr(rig->exit_words.text, "no worker has been heard for 30 s"), "%s",
+              rig->exit_words.text);
     rig_free(rig);
 }
 
