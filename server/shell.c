@@ -427,7 +427,12 @@ static enum gk_err open_socket(struct shell *shell, const char *address, struct 
         gk_words_set(words, "no memory for a socket");
         return GK_E_NOMEM;
     }
-    err = gk_zsock_open(&shell->loop, shell->zmq, GK_ZSOCK_ROUTER, address, &callbacks, shell,
+    err = gk_zsock_open(&(struct gk_zsock_setup){.loop = &shell->loop,
+                                                 .zmq = shell->zmq,
+                                                 .type = GK_ZSOCK_ROUTER,
+                                                 .address = address,
+                                                 .callbacks = &callbacks,
+                                                 .context = shell},
                         &shell->zsock, words);
     if (!err) {
         gk_zsock_expect(shell->zsock, shell->config.workers);

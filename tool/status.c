@@ -364,8 +364,13 @@ static enum gk_err open_peers(struct status *status, struct gk_words *words)
         struct status_peer *peer = &status->peers[i];
 
         peer->status = status;
-        err = gk_zsock_open(&status->loop, status->zmq, GK_ZSOCK_DEALER, peer->address, &callbacks,
-                            peer, &peer->zsock, words);
+        err = gk_zsock_open(&(struct gk_zsock_setup){.loop = &status->loop,
+                                                     .zmq = status->zmq,
+                                                     .type = GK_ZSOCK_DEALER,
+                                                     .address = peer->address,
+                                                     .callbacks = &callbacks,
+                                                     .context = peer},
+                            &peer->zsock, words);
     }
     return err;
 }

@@ -420,8 +420,13 @@ static enum gk_err open_sockets(struct shell *shell, const struct gk_addresses *
         shell->peers[i].shell = shell;
         shell->peers[i].shard = i;
         shell->peers_count = i + 1;
-        err = gk_zsock_open(&shell->loop, shell->zmq, GK_ZSOCK_DEALER, addresses->list[i],
-                            &callbacks, &shell->peers[i], &shell->peers[i].zsock, words);
+        err = gk_zsock_open(&(struct gk_zsock_setup){.loop = &shell->loop,
+                                                     .zmq = shell->zmq,
+                                                     .type = GK_ZSOCK_DEALER,
+                                                     .address = addresses->list[i],
+                                                     .callbacks = &callbacks,
+                                                     .context = &shell->peers[i]},
+                            &shell->peers[i].zsock, words);
         if (err) {
             return err;
         }

@@ -20,6 +20,8 @@ struct gk_compute_job {
 
 enum { GK_COMPUTE_JOBS_MAX = 16 };
 
+/* Start the thread; `context` goes to `run` and `done`.  GK_E_NOMEM; GK_E_LIMIT: the system has no
+ * thread or descriptor left; words say which.  Loop thread. */
 enum gk_err gk_compute_open(struct uv_loop_s *loop, void *context, struct gk_compute **ret_compute,
                             struct gk_words *words);
 

@@ -241,36 +241,35 @@ static int handles_open(struct gk_zsock *zsock)
     return rc;
 }
 
-enum gk_err gk_zsock_open(struct uv_loop_s *loop, void *zmq, enum gk_zsock_type type,
-                          const char *address, const struct gk_zsock_callbacks *callbacks,
-                          void *context, struct gk_zsock **ret_zsock, struct gk_words *words)
+enum gk_err gk_zsock_open(const struct gk_zsock_setup *setup, struct gk_zsock **ret_zsock,
+                          struct gk_words *words)
 {
     struct gk_zsock *zsock = calloc(1, sizeof(*zsock));
     enum gk_err err;
     int rc;
 
     if (!zsock) {
-        gk_words_set(words, "%s: out of memory", address);
+        gk_words_set(words, "%s: out of memory", setup->address);
         return GK_E_NOMEM;
     }
-    zsock->loop = loop;
-    zsock->zmq = zmq;
-    zsock->type = type;
+    zsock->loop = setup->loop;
+    zsock->zmq = setup->zmq;
+    zsock->type = setup->type;
     zsock->monitor_due = true;
-    err = gk_zsock_socket_open(zsock, address, words);
+    err = gk_zsock_socket_open(zsock, setup->address, words);
     if (err) {
         free(zsock);
         return err;
     }
     rc = handles_open(zsock);
     if (rc != 0) {
-        gk_words_set(words, "%s: the event loop cannot watch the socket: %s", address,
+        gk_words_set(words, "%s: the event loop cannot watch the socket: %s", setup->address,
                      uv_strerror(rc));
         gk_zsock_close(zsock, 0); /* nobody hears of it: the callbacks are not set yet */
         return GK_E_IO;
     }
-    zsock->callbacks = *callbacks;
-    zsock->context = context;
+    zsock->callbacks = *setup->callbacks;
+    zsock->context = setup->context;
     *ret_zsock = zsock;
     return GK_OK;
 }

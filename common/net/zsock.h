@@ -57,25 +57,33 @@ struct gk_zsock_stats {
     uint64_t blocked;      /* sends that had to wait for room */
 };
 
-/* Is this "tcp://HOST:PORT" with a port from 1 to 65535, or to bind also 0 or *?  HOST is a name, an
- * IPv4 address, an IPv6 address in brackets, or to bind *.  GK_E_INVALID, and words with the address
- * and what is wrong with it.  Asks no resolver.  Any thread. */
+/* Is this "tcp://HOST:PORT" with a port from 1 to 65535, or to bind also 0 or *?  HOST is a name,
+ * an IPv4 address, an IPv6 address in brackets, or to bind *.  GK_E_INVALID, and words with the
+ * address and what is wrong with it.  Asks no resolver.  Any thread. */
 enum gk_err gk_zsock_address_check(const char *address, bool bind, struct gk_words *words);
 
-/* ROUTER: bind to `address` ("tcp://127.0.0.1:*" lets the system choose a port); DEALER: connect,
+struct gk_zsock_setup {
+    struct uv_loop_s *loop;
+    void *zmq; /* a ZeroMQ context (gk_net_context) */
+    enum gk_zsock_type type;
+    const char *address;                        /* borrowed for the call */
+    const struct gk_zsock_callbacks *callbacks; /* copied */
+    void *context;                              /* of the callbacks */
+};
+
+/* ROUTER: bind to the address ("tcp://127.0.0.1:*" lets the system choose a port); DEALER: connect,
  * now or whenever the peer is there.  A name is connected to by IPv4 where it has such an address
  * by now, else by IPv6; finding out may block as long as the resolver does.  GK_E_BUSY: the port is
  * in use; GK_E_INVALID: malformed address, or none of this machine's; GK_E_LIMIT: no descriptors or
- * sockets left; GK_E_NOMEM; GK_E_IO; words say which address and why.  `zmq` is a ZeroMQ context
- * (gk_net_context).  Loop thread only, like everything here. */
-enum gk_err gk_zsock_open(struct uv_loop_s *loop, void *zmq, enum gk_zsock_type type,
-                          const char *address, const struct gk_zsock_callbacks *callbacks,
-                          void *context, struct gk_zsock **ret_zsock, struct gk_words *words);
+ * sockets left; GK_E_NOMEM; GK_E_IO; words say which address and why.  Loop thread only, like
+ * everything below. */
+enum gk_err gk_zsock_open(const struct gk_zsock_setup *setup, struct gk_zsock **ret_zsock,
+                          struct gk_words *words);
 
 /* Where it is bound, with the real port: "tcp://127.0.0.1:40123". */
 const char *gk_zsock_address(const struct gk_zsock *zsock);
 
-/* Queue one message; takes a reference to each part.  Sent before the loop blocks next.  GK_E_LIMIT:
+/* Queue one message; takes a reference to each part.  Sent before the loop blocks next. GK_E_LIMIT:
  * the peer's outbox is full; GK_E_NOMEM; GK_E_CLOSED: after close or error.  Then the message is
  * dropped and counted: every request of the protocol is retried. */
 enum gk_err gk_zsock_send(struct gk_zsock *zsock, uint64_t route, struct gk_buf *const *parts,

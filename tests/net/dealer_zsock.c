@@ -50,7 +50,12 @@ struct dealer *dealer_open(uv_loop_t *loop, const char *address)
     }
     dealer->loop = loop;
     dealer->zmq = gk_net_context();
-    if (gk_zsock_open(loop, dealer->zmq, GK_ZSOCK_DEALER, address, &callbacks, dealer,
+    if (gk_zsock_open(&(struct gk_zsock_setup){.loop = loop,
+                                               .zmq = dealer->zmq,
+                                               .type = GK_ZSOCK_DEALER,
+                                               .address = address,
+                                               .callbacks = &callbacks,
+                                               .context = dealer},
                       &dealer->zsock, &words) != GK_OK) {
         (void)fprintf(stderr, "%s\n", words.text);
         exit(2);

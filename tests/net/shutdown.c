@@ -256,10 +256,15 @@ static void open_daemon(struct daemon *daemon)
                 gk_timer_open(&daemon->loop, on_timer, daemon, &daemon->timer) == GK_OK &&
                 gk_compute_open(&daemon->loop, daemon, &daemon->compute, &words) == GK_OK,
             words.text);
-    require(gk_zsock_open(&daemon->loop, daemon->zmq,
-                          daemon->address ? GK_ZSOCK_DEALER : GK_ZSOCK_ROUTER,
-                          daemon->address ? daemon->address : "tcp://127.0.0.1:*", &zsock_callbacks,
-                          daemon, &daemon->zsock, &words) == GK_OK,
+    require(gk_zsock_open(&(struct gk_zsock_setup){.loop = &daemon->loop,
+                                                   .zmq = daemon->zmq,
+                                                   .type = daemon->address ? GK_ZSOCK_DEALER
+                                                                           : GK_ZSOCK_ROUTER,
+                                                   .address = daemon->address ? daemon->address
+                                                                              : "tcp://127.0.0.1:*",
+                                                   .callbacks = &zsock_callbacks,
+                                                   .context = daemon},
+                          &daemon->zsock, &words) == GK_OK,
             words.text);
     gk_timer_arm(daemon->timer, gk_now_us() + TIMER_US);
 }

@@ -178,8 +178,13 @@ static void server_start(struct server *server)
     require(uv_async_init(&server->loop, &server->stop, on_stop) == 0, "async");
     server->stop.data = server;
     server->zmq = gk_net_context();
-    require(gk_zsock_open(&server->loop, server->zmq, GK_ZSOCK_ROUTER, "tcp://127.0.0.1:*",
-                          &callbacks, server, &server->zsock, &words) == GK_OK,
+    require(gk_zsock_open(&(struct gk_zsock_setup){.loop = &server->loop,
+                                                   .zmq = server->zmq,
+                                                   .type = GK_ZSOCK_ROUTER,
+                                                   .address = "tcp://127.0.0.1:*",
+                                                   .callbacks = &callbacks,
+                                                   .context = server},
+                          &server->zsock, &words) == GK_OK,
             words.text);
     require(gk_compute_open(&server->loop, server, &server->compute, &words) == GK_OK, words.text);
     (void)snprintf(server->address, sizeof(server->address), "%s", gk_zsock_address(server->zsock));
@@ -235,8 +240,13 @@ static void client_life(struct client *client)
 
     client->replies = 0;
     client->closed = false;
-    require(gk_zsock_open(&client->loop, client->zmq, GK_ZSOCK_DEALER, client->address, &callbacks,
-                          client, &client->zsock, &words) == GK_OK,
+    require(gk_zsock_open(&(struct gk_zsock_setup){.loop = &client->loop,
+                                                   .zmq = client->zmq,
+                                                   .type = GK_ZSOCK_DEALER,
+                                                   .address = client->address,
+                                                   .callbacks = &callbacks,
+                                                   .context = client},
+                          &client->zsock, &words) == GK_OK,
             words.text);
     for (int i = 0; i < OUTSTANDING; i++) {
         send_request(client);

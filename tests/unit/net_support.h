@@ -110,7 +110,13 @@ static inline enum gk_err net_try_open(uv_loop_t *loop, void *zmq, enum gk_zsock
 {
     struct gk_words words = {{0}};
 
-    return gk_zsock_open(loop, zmq, type, address, &net_callbacks, at, &at->zsock, &words);
+    return gk_zsock_open(&(struct gk_zsock_setup){.loop = loop,
+                                                  .zmq = zmq,
+                                                  .type = type,
+                                                  .address = address,
+                                                  .callbacks = &net_callbacks,
+                                                  .context = at},
+                         &at->zsock, &words);
 }
 
 static inline void net_open(uv_loop_t *loop, void *zmq, enum gk_zsock_type type,

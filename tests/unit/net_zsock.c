@@ -194,8 +194,13 @@ Test(net_zsock, busy_port)
 
     net_open(&loop, zmq, GK_ZSOCK_ROUTER, "tcp://127.0.0.1:*", &router);
     cr_assert_eq(strncmp(gk_zsock_address(router.zsock), "tcp://127.0.0.1:", 16), 0);
-    cr_assert_eq(gk_zsock_open(&loop, zmq, GK_ZSOCK_ROUTER, gk_zsock_address(router.zsock),
-                               &net_callbacks, &other, &other.zsock, &words),
+    cr_assert_eq(gk_zsock_open(&(struct gk_zsock_setup){.loop = &loop,
+                                                        .zmq = zmq,
+                                                        .type = GK_ZSOCK_ROUTER,
+                                                        .address = gk_zsock_address(router.zsock),
+                                                        .callbacks = &net_callbacks,
+                                                        .context = &other},
+                               &other.zsock, &words),
                  GK_E_BUSY);
     cr_assert_not_null(strstr(words.text, gk_zsock_address(router.zsock)));
     cr_assert_not_null(strstr(words.text, "in use"));
@@ -240,7 +245,12 @@ Test(net_zsock, bad_addresses)
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         memset(&words, 0, sizeof(words));
-        cr_assert_eq(gk_zsock_open(&loop, zmq, cases[i].type, cases[i].address, &net_callbacks, &at,
+        cr_assert_eq(gk_zsock_open(&(struct gk_zsock_setup){.loop = &loop,
+                                                            .zmq = zmq,
+                                                            .type = cases[i].type,
+                                                            .address = cases[i].address,
+                                                            .callbacks = &net_callbacks,
+                                                            .context = &at},
                                    &at.zsock, &words),
                      GK_E_INVALID, "%s", cases[i].address);
         cr_assert_not_null(strstr(words.text, cases[i].says), "%s: %s", cases[i].address,

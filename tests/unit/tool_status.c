@@ -115,8 +115,13 @@ static void open_server(struct server *server, const char *json)
     server->json = json;
     server->zmq = gk_net_context();
     cr_assert_eq(uv_loop_init(&server->loop), 0);
-    cr_assert_eq(gk_zsock_open(&server->loop, server->zmq, GK_ZSOCK_ROUTER, "tcp://127.0.0.1:*",
-                               &callbacks, server, &server->zsock, &words),
+    cr_assert_eq(gk_zsock_open(&(struct gk_zsock_setup){.loop = &server->loop,
+                                                        .zmq = server->zmq,
+                                                        .type = GK_ZSOCK_ROUTER,
+                                                        .address = "tcp://127.0.0.1:*",
+                                                        .callbacks = &callbacks,
+                                                        .context = server},
+                               &server->zsock, &words),
                  GK_OK, "%s", words.text);
 }
 
