@@ -2,7 +2,8 @@
 
 #include "common/exit.h"
 #include "common/limits.h"
-#include "common/log.h"
+#include "common/option_rows.h"
+#include "proto/msg.h"
 #include "tool/json.h"
 
 #include <ctype.h>
@@ -13,7 +14,7 @@
 #define AT(member) offsetof(struct gk_run_options, member)
 
 #define DENSITY_MIN 1e-9
-#define STEPS_MAX 1e15
+#define STEPS_MAX UINT32_MAX /* of the job spec */
 
 enum { BATCH_MAX = 1 << 20, DEADLINE_MAX_S = 1000000 };
 
@@ -65,10 +66,8 @@ static const struct gk_option options_table[] = {
      "Steps in which the rate grows to --lr.", NULL, "Optimizer"},
     {"summary", GK_OPTION_STRING, AT(summary), NULL, NULL, 0, 0, "FILE",
      "Write the summary as JSON; - is standard output.", NULL, "Output"},
-    {"log-format", GK_OPTION_CHOICE, AT(log_format), "text", "text|json", 0, 0, "FORMAT",
-     "Log lines for people or for programs.", NULL, "Output"},
-    {"log-level", GK_OPTION_CHOICE, AT(log_level), "warn", "debug|info|warn|error", 0, 0, "LEVEL",
-     "Least level of the log lines.", NULL, "Output"},
+    GK_OPTION_LOG_FORMAT(AT(log_format), "Output"),
+    GK_OPTION_LOG_LEVEL(AT(log_level), "warn", "Output"),
     {"quiet", GK_OPTION_BOOL, AT(quiet), "false", NULL, 0, 0, NULL,
      "No progress, no table, only warnings and errors.", NULL, "Output"},
 };
@@ -103,29 +102,21 @@ static const char *const worker_options[] = {
     "lr-gamma",  "lr-min", "warmup",     "seed",         "eval-every", "nonfinite",
 };
 
-static enum gk_err check(const struct gk_run_options *options, struct gk_words *words)
+/* The option whose value the table lets through but we do not; NULL: all are good. */
+static const char *refused(const struct gk_run_options *options, struct gk_words *words)
 {
-    const char *job = options->job;
-
     if (options->nonfinite != 0) {
-        gk_words_set(words, "--nonfinite: only abort is supported so far");
-        return GK_E_CONFIG;
+        gk_words_set(words, "only abort is supported so far");
+        return "nonfinite";
     }
-    if (job && (!*job || strlen(job) >= GK_JOB_NAME_BYTES)) {
-        gk_words_set(words, "--job must have 1 to %d characters", GK_JOB_NAME_BYTES - 1);
-        return GK_E_CONFIG;
-    }
-    for (; job && *job; job++) {
-        if (!isgraph((unsigned char)*job)) {
-            gk_words_set(words, "--job must be made of printable characters without blanks");
-            return GK_E_CONFIG;
-        }
+    if (options->job && gk_job_name_check(options->job, words)) {
+        return "job";
     }
     if (options->summary && !*options->summary) {
-        gk_words_set(words, "--summary needs the name of a file, or -");
-        return GK_E_CONFIG;
+        gk_words_set(words, "needs the name of a file, or -");
+        return "summary";
     }
-    return GK_OK;
+    return NULL;
 }
 
 enum gk_err gk_run_config_load(struct gk_run_config *run, int argc, char **argv, int *ret_exit,
@@ -136,6 +127,7 @@ enum gk_err gk_run_config_load(struct gk_run_config *run, int argc, char **argv,
                                         .argv = argv,
                                         .values = &run->options,
                                         .values_bytes = sizeof(run->options)};
+    const char *name;
     enum gk_err err;
 
     memset(run, 0, sizeof(*run));
@@ -143,11 +135,11 @@ enum gk_err gk_run_config_load(struct gk_run_config *run, int argc, char **argv,
     if (err) {
         return err;
     }
-    err = check(&run->options, words);
-    if (err) {
-        *ret_exit = GK_EXIT_USAGE;
+    name = refused(&run->options, words);
+    if (name) {
+        *ret_exit = gk_config_blame(run->config, name, words);
         gk_run_config_fini(run);
-        return err;
+        return GK_E_CONFIG;
     }
     if (!run->options.job) {
         (void)snprintf(run->job, sizeof(run->job), "gkps-%ld", (long)getpid());
