@@ -79,6 +79,21 @@ static enum gk_err push_max(const struct gk_worker_options *options, uint64_t pa
     return GK_E_CONFIG;
 }
 
+/* An option that the others would make silently idle: its name and words; NULL: there is none. */
+static const char *idle_option(const struct gk_worker_options *options, uint32_t schedule,
+                               struct gk_words *words)
+{
+    if (options->milestones[0] && schedule != GK_SCHEDULE_MILESTONES) {
+        gk_words_set(words, "'%.60s' needs --schedule milestones", options->milestones);
+        return "milestones";
+    }
+    if (options->lr_min > 0 && schedule != GK_SCHEDULE_COSINE) {
+        gk_words_set(words, "%g needs --schedule cosine", options->lr_min);
+        return "lr-min";
+    }
+    return NULL;
+}
+
 static enum gk_err make_spec(struct gk_trainer *trainer, int *ret_exit, struct gk_words *words)
 {
     static const uint32_t optimizers[] = {GK_OPTIMIZER_NONE, GK_OPTIMIZER_SGD,
@@ -87,8 +102,13 @@ static enum gk_err make_spec(struct gk_trainer *trainer, int *ret_exit, struct g
                                          GK_SCHEDULE_COSINE};
     const struct gk_worker_options *options = trainer->options;
     struct gk_spec *spec = &trainer->spec;
+    const char *idle = idle_option(options, schedules[options->schedule], words);
     enum gk_err err;
 
+    if (idle) {
+        *ret_exit = gk_config_blame(options->config, idle, words);
+        return GK_E_CONFIG;
+    }
     spec->workers = (uint32_t)options->workers;
     spec->servers = trainer->servers;
     spec->mode = GK_MODE_BSP;

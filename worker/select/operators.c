@@ -44,7 +44,8 @@ enum gk_err gk_operator_refuse(const struct gk_selector *selector,
     }
     gk_words_set(words,
                  "step %" PRIu64 ": gradient + residual is not finite at parameter %" PRIu64
-                 " (%" PRIu64 " such in all); nothing was pushed and the residual is as it was",
+                 " (%" PRIu64 " such in all): the training has diverged, a smaller learning rate "
+                 "may help; nothing was pushed and the residual is as it was",
                  step->step, ret->bad_first, ret->bad);
     return GK_E_NONFINITE;
 }
