@@ -23,6 +23,23 @@ static bool take_endpoint(struct gk_launch *launch, struct gk_child *child, cons
     return true;
 }
 
+/* The ports were chosen by the system: say how to ask for them. */
+static void say_addresses(struct gk_launch *launch)
+{
+    struct gk_console *console = launch->plan->console;
+
+    if (launch->options->quiet) {
+        return;
+    }
+    gk_console_clear(console);
+    (void)fprintf(console->out, "to watch it: gkps status --watch --server ");
+    for (uint32_t i = 0; i < launch->tally->servers_count; i++) {
+        (void)fprintf(console->out, "%s%s", i > 0 ? "," : "", launch->fleet.children[i].address);
+    }
+    (void)fprintf(console->out, "\n");
+    (void)fflush(console->out);
+}
+
 static void take_progress(struct gk_launch *launch)
 {
     uint64_t now_us = gk_now_us();
@@ -48,6 +65,7 @@ static void on_child_line(void *context, struct gk_child *child, const json_t *o
         if (!take_endpoint(launch, child, object)) {
             gk_launch_drain(launch, GK_EXIT_INTERNAL);
         } else if (gk_fleet_endpoints(&launch->fleet) == launch->tally->servers_count) {
+            say_addresses(launch);
             gk_launch_start_workers(launch);
         }
         break;
