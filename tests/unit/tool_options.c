@@ -141,7 +141,7 @@ Test(options, wrong_values_are_refused)
     static const char *const wrong[] = {
         "--density=0",      "--density=1.5", "--servers=0",  "--servers=257",
         "--workers=1025",   "--workers=0",   "--steps=0",    "--nonfinite=zero",
-        "--restart=maybe",  "--job=",        "--job=a\tb",    "--summary=",
+        "--restart=maybe",  "--job=",        "--job=a\tb",   "--summary=",
         "--optimizer=adam", "--bogus=1",     "--deadline=0", "extra"};
 
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
