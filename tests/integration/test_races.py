@@ -4,6 +4,7 @@ Method: many tiny jobs, each disturbed at a random moment between its start and 
 kernel's sockets and the folder of the summary are looked at.  The seed is printed; RACES_SEED repeats a run (as far as
 the machine's timing does), RACES_ROUNDS sets the number of jobs."""
 import concurrent.futures
+import contextlib
 import json
 import os
 import random
@@ -52,10 +53,8 @@ def daemons_of(job):
 def kill_one(job, rng, names):
     victims = [pid for name in names for pid in daemons_of(job)[name]]
     if victims:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(rng.choice(victims), signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
 
 def disturb(kind, run, job, rng):
@@ -98,14 +97,18 @@ def listening(ports):
     return set(inodes.values())
 
 
+def read(path):
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
 def check_files(folder, before, code, steps):
     """At most the summary, whole; with code 0 it is there and right, with another the old one is as it was."""
     names = set(os.listdir(folder))
     expect(names <= {"summary.json"}, f"files are left: {names}")
     text = None
     if names:
-        with open(os.path.join(folder, "summary.json"), encoding="utf-8") as file:
-            text = file.read()
+        text = read(os.path.join(folder, "summary.json"))
     if code > 0:
         expect(text == before, f"a failed run left this summary:\n{text}")
     elif text == before:
@@ -115,7 +118,7 @@ def check_files(folder, before, code, steps):
         expect(summary["steps"] == summary["version"] == steps and summary["ledger"]["balanced"], f"the summary:\n{text}")
 
 
-def one_round(number, natural_s):
+def one_round(number, natural_s, logs):
     """(kind, exit code, seconds from the disturbance to the end)"""
     rng = random.Random(f"{SEED} {number}")
     kind = rng.choices(list(DISTURBANCES), [weight for weight, _ in DISTURBANCES.values()])[0]
@@ -132,29 +135,31 @@ def one_round(number, natural_s):
         args = ["--servers", rng.randrange(1, 3), "--workers", rng.randrange(1, 4), "--steps", steps, "--batch", 4, "--model",
                 "softmax", "--job", job, "--summary", path, "--log-level", "info",
                 "--restart", "always" if kind.endswith("restarts") else "never"]
-        run = subprocess.Popen([program("gkps"), "run", *map(str, args)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT, text=True, env=environment(), start_new_session=True)
+        # Not a pipe: reading to its end would wait for the very processes that must not be left.
+        log = os.path.join(logs, f"{number}.log")
+        with open(log, "w", encoding="utf-8") as file:
+            run = subprocess.Popen([program("gkps"), "run", *map(str, args)], stdin=subprocess.DEVNULL, stdout=file,
+                                   stderr=file, env=environment(), start_new_session=True)
         try:
             time.sleep(moment_s)
             if run.poll() is None:
                 disturb(kind, run, job, rng)
             start = time.monotonic()
-            out, _ = run.communicate(timeout=BOUND_S)  # until the last process that could write has gone
+            run.wait(BOUND_S)
+            if run.returncode == -signal.SIGKILL:  # its children see the end of their link, and need a moment
+                wait_until(lambda: not processes_of(job), "processes are left", BOUND_S)
+            expect(not processes_of(job), f"processes are left: {daemons_of(job)}")
             took_s = time.monotonic() - start
             expect(run.returncode in DISTURBANCES[kind][1], f"exit code {run.returncode}")
-            if kind == "kill -9":
-                wait_until(lambda: not processes_of(job), "processes are left", BOUND_S)
-            expect(not processes_of(job), f"processes are left: {processes_of(job)}")
-            left = listening({int(port) for port in re.findall(r"listens on tcp://127\.0\.0\.1:(\d+)", out)})
+            left = listening({int(port) for port in re.findall(r"listens on tcp://127\.0\.0\.1:(\d+)", read(log))})
             expect(not left, f"ports are left: {left}")
             check_files(folder, before, run.returncode, steps)
         except (Failure, subprocess.TimeoutExpired) as error:
-            state = {pid: name for name, pids in daemons_of(job).items() for pid in pids}
             for pid in processes_of(job):
-                os.kill(pid, signal.SIGKILL)
-            run.kill()
-            out = out if "out" in locals() else run.communicate()[0]
-            raise Failure(f"{words}, arguments {args}: {error}; daemons {state}; it said:\n{out}") from None
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            run.wait()
+            raise Failure(f"{words}, arguments {args}: {error}; it said:\n{read(log)}") from None
     return kind, run.returncode, took_s
 
 
@@ -174,8 +179,8 @@ def test_races():
     seen = {}
     slowest = 0
     failures = []
-    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        rounds = [pool.submit(one_round, number, natural_s) for number in range(ROUNDS)]
+    with tempfile.TemporaryDirectory() as logs, concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        rounds = [pool.submit(one_round, number, natural_s, logs) for number in range(ROUNDS)]
         for done in concurrent.futures.as_completed(rounds):
             try:
                 kind, code, took_s = done.result()
