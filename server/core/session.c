@@ -381,7 +381,8 @@ static void keep_or_drop_push(struct gk_server *server, uint32_t rank)
     bool same = member->hello.slot == GK_SLOT_STEP && member->hello.slot_step == push->step &&
                 member->hello.slot_push_id == push->push_id;
 
-    if (push->assembly.chunks > 0 && !same) {
+    if (push->assembly.chunks > 0 && !same &&
+        !(server->config.plant & GK_SERVER_PLANT_MIXED_CHUNKS)) {
         gk_server_push_drop(server, rank);
     }
 }

@@ -234,16 +234,22 @@ static bool all_pushed(const struct gk_worker *worker)
     return true;
 }
 
-/* The chunk that a request asks for. */
-static bool find_chunk(const struct gk_window *window, uint64_t req_id, uint32_t *ret_chunk)
+/* The request that PARAMS answers.  Planted bug: or any that asks for the same range. */
+static const struct gk_window_slot *find_request(const struct gk_worker *worker,
+                                                 const struct gk_shard *shard,
+                                                 const struct gk_header *header)
 {
-    for (uint32_t i = 0; i < window->limit; i++) {
-        if (window->slots[i].active && window->slots[i].req_id == req_id) {
-            *ret_chunk = window->slots[i].chunk;
-            return true;
+    bool mixes = (worker->config->plant & GK_WORKER_PLANT_MIXED_PULL) != 0;
+
+    for (uint32_t i = 0; i < shard->pull.limit; i++) {
+        const struct gk_window_slot *slot = &shard->pull.slots[i];
+        uint64_t lo = shard->lo + (uint64_t)slot->chunk * worker->chunk_floats;
+
+        if (slot->active && (slot->req_id == header->req_id || (mixes && lo == header->lo))) {
+            return slot;
         }
     }
-    return false;
+    return NULL;
 }
 
 static void account_params(struct gk_worker *worker)
@@ -258,15 +264,16 @@ static void account_params(struct gk_worker *worker)
 
 void gk_exchange_params(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg)
 {
+    const struct gk_window_slot *slot = find_request(worker, shard, &msg->h);
     struct gk_worker_action *action;
     uint32_t chunk;
     uint64_t lo, hi;
 
-    if (worker->phase != GK_PHASE_EXCHANGING || !find_chunk(&shard->pull, msg->h.req_id, &chunk)) {
+    if (worker->phase != GK_PHASE_EXCHANGING || !slot) {
         worker->stats.duplicates++;
         return;
     }
-    lo = shard->lo + (uint64_t)chunk * worker->chunk_floats;
+    lo = shard->lo + (uint64_t)slot->chunk * worker->chunk_floats;
     hi = gk_min_u64(lo + worker->chunk_floats, shard->hi);
     /* P5: never another version than the one asked for. */
     if ((msg->h.version != worker->target &&
@@ -275,7 +282,7 @@ void gk_exchange_params(struct gk_worker *worker, struct gk_shard *shard, const 
         worker->stats.bad_messages++;
         return;
     }
-    (void)gk_window_answer(&shard->pull, msg->h.req_id, worker->now_us, &chunk);
+    (void)gk_window_answer(&shard->pull, slot->req_id, worker->now_us, &chunk);
     account_params(worker);
     action = gk_worker_emit(worker, GK_WORKER_INSTALL);
     action->step = worker->target;
