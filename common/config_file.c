@@ -72,12 +72,23 @@ out:
  * innermost. */
 static void hear_place(struct report *report, const char *text)
 {
+    static const char field[] = "  in mapping field '";
+    static const char plain[] = "  in mapping (";
+    static const char mark[] = "(line: ";
+    const char *line;
+
     if (report->line > 0) {
         return;
     }
-    if (sscanf(text, "  in mapping field '%255[^']' (line: %u", report->key, &report->line) < 2) {
-        (void)sscanf(text, "  in mapping (line: %u", &report->line);
+    if (strncmp(text, field, sizeof(field) - 1) == 0) {
+        const char *key = text + sizeof(field) - 1;
+
+        (void)snprintf(report->key, sizeof(report->key), "%.*s", (int)strcspn(key, "'"), key);
+    } else if (strncmp(text, plain, sizeof(plain) - 1) != 0) {
+        return;
     }
+    line = strstr(text, mark);
+    report->line = line ? (unsigned)strtoul(line + sizeof(mark) - 1, NULL, 10) : 0;
 }
 
 static void hear(cyaml_log_t level, void *context, const char *format, va_list args)

@@ -12,7 +12,7 @@
 
 #include "common/config.h"
 
-#define GK_CONFIG_FILE_BYTES_MAX (1024 * 1024)
+#define GK_CONFIG_FILE_BYTES_MAX (1 << 20)
 #define GK_CONFIG_NAME_BYTES 64                             /* of an option, with its terminator */
 #define GK_CONFIG_VARIABLE_BYTES (GK_CONFIG_NAME_BYTES + 5) /* GKPS_NAME, or one of env_also */
 #define GK_CONFIG_ALLOWED_BYTES 256

@@ -22,7 +22,7 @@ uint32_t gk_crc32c(const void *data, size_t size)
     while (size > 0) {
         size_t piece = size < PIECE_BYTES ? size : PIECE_BYTES;
 
-        crc = crc32_iscsi((unsigned char *)(uintptr_t)at, (int)piece, crc);
+        crc = crc32_iscsi((unsigned char *)at, (int)piece, crc);
         at += piece;
         size -= piece;
     }

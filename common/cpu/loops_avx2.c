@@ -175,10 +175,10 @@ GK_AVX2_INLINE __m256i mix64(__m256i x) /* gk_mix64 */
 
 static uint64_t hash(const float *x, uint64_t n, uint64_t base)
 {
+    const uint64_t first = base + UINT64_C(0x9e3779b97f4a7c15);
     const __m256i step = _mm256_set1_epi64x(4);
     __m256i at =
-        _mm256_add_epi64(_mm256_set1_epi64x((long long)(base + UINT64_C(0x9e3779b97f4a7c15))),
-                         _mm256_setr_epi64x(0, 1, 2, 3));
+        _mm256_add_epi64(_mm256_set1_epi64x((long long)first), _mm256_setr_epi64x(0, 1, 2, 3));
     __m256i sum = _mm256_setzero_si256();
     uint64_t parts[4];
     uint64_t i = 0;

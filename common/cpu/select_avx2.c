@@ -3,7 +3,7 @@
 #include "common/cpu/loops_avx2.h"
 
 /* Byte j of entry m: the position of the j-th set bit of m. */
-#define BIT(m, b) ((m) >> (b)&1u)
+#define BIT(m, b) (((m) >> (b)) & 1u)
 #define RANK(m, b)                                                                                 \
     (((b) > 0 ? BIT(m, 0) : 0u) + ((b) > 1 ? BIT(m, 1) : 0u) + ((b) > 2 ? BIT(m, 2) : 0u) +        \
      ((b) > 3 ? BIT(m, 3) : 0u) + ((b) > 4 ? BIT(m, 4) : 0u) + ((b) > 5 ? BIT(m, 5) : 0u) +        \
@@ -12,9 +12,9 @@
 #define ROW1(m)                                                                                    \
     (PLACE(m, 1) | PLACE(m, 2) | PLACE(m, 3) | PLACE(m, 4) | PLACE(m, 5) | PLACE(m, 6) |           \
      PLACE(m, 7))
-#define ROW4(m) ROW1(m), ROW1(m + 1u), ROW1(m + 2u), ROW1(m + 3u)
-#define ROW16(m) ROW4(m), ROW4(m + 4u), ROW4(m + 8u), ROW4(m + 12u)
-#define ROW64(m) ROW16(m), ROW16(m + 16u), ROW16(m + 32u), ROW16(m + 48u)
+#define ROW4(m) ROW1(m), ROW1((m) + 1u), ROW1((m) + 2u), ROW1((m) + 3u)
+#define ROW16(m) ROW4(m), ROW4((m) + 4u), ROW4((m) + 8u), ROW4((m) + 12u)
+#define ROW64(m) ROW16(m), ROW16((m) + 16u), ROW16((m) + 32u), ROW16((m) + 48u)
 
 static const uint64_t to_front[256] = {ROW64(0u), ROW64(64u), ROW64(128u), ROW64(192u)};
 

@@ -21,7 +21,8 @@
 enum {
     PILOT_STRIDE = 1024, /* elements: every 64th cache line */
     PILOT_LINE = 16,
-    PILOT_RANK_MIN = 16, /* fewer expected samples than that say nothing */
+    PILOT_SHARE = PILOT_STRIDE / PILOT_LINE, /* one element of so many is looked at */
+    PILOT_RANK_MIN = 16,                     /* fewer expected samples than that say nothing */
 };
 
 static const float margin_first = 0.10f;
@@ -61,7 +62,7 @@ static bool pilot(struct gk_queue *queue, const struct gk_cpu_segment *segment, 
 {
     const struct gk_select_args *args = segment->args;
     const struct gk_range range = segment->range;
-    double r = (double)segment->k / (PILOT_STRIDE / PILOT_LINE);
+    double r = (double)segment->k / PILOT_SHARE;
     uint64_t rank = (uint64_t)(r + 4 * sqrt(r) + 4);
     uint64_t room = ((range.hi - range.lo) / PILOT_STRIDE + 1) * PILOT_LINE;
     uint64_t n = 0;

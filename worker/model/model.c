@@ -192,13 +192,20 @@ void gk_model_init(const struct gk_model *model, uint64_t seed, float *params)
 {
     for (uint32_t i = 0; i < 2 * model->layers_count; i++) {
         const struct gk_rng rng = {.seed = seed, .purpose = GK_RNG_INIT, .a = i};
-        float bound = 1.0f / sqrtf((float)model->width[i / 2]);
+        const uint32_t layer = i / 2;
+        float bound = 1.0f / sqrtf((float)model->width[layer]);
         float *x = params + model->tensors[i].offset;
 
         for (uint64_t j = 0; j < model->tensors[i].count; j++) {
             x[j] = (2.0f * gk_rng_float(&rng, j) - 1.0f) * bound;
         }
     }
+}
+
+/* The number of a layer's weights in the table; its bias follows. */
+static size_t weight_of(uint32_t layer)
+{
+    return 2 * (size_t)layer;
 }
 
 static const float *input_of(const struct gk_model *model, uint32_t layer, const float *x)
@@ -211,15 +218,16 @@ static void forward(struct gk_model *model, const float *params, const float *x,
     for (uint32_t l = 0; l < model->layers_count; l++) {
         bool is_last = l + 1 == model->layers_count;
 
-        model->layers->gemm(&(struct gk_gemm_args){.transpose_b = true,
-                                                   .m = count,
-                                                   .n = model->width[l + 1],
-                                                   .k = model->width[l],
-                                                   .a = input_of(model, l, x),
-                                                   .b = params + model->tensors[2 * l].offset,
-                                                   .c = model->out[l]});
-        model->layers->bias_forward(model->out[l], params + model->tensors[2 * l + 1].offset, count,
-                                    model->width[l + 1],
+        model->layers->gemm(
+            &(struct gk_gemm_args){.transpose_b = true,
+                                   .m = count,
+                                   .n = model->width[l + 1],
+                                   .k = model->width[l],
+                                   .a = input_of(model, l, x),
+                                   .b = params + model->tensors[weight_of(l)].offset,
+                                   .c = model->out[l]});
+        model->layers->bias_forward(model->out[l], params + model->tensors[weight_of(l) + 1].offset,
+                                    count, model->width[l + 1],
                                     is_last ? GK_ACTIVATION_NONE : GK_ACTIVATION_RELU);
     }
 }
@@ -234,23 +242,26 @@ static void backward(struct gk_model *model, const float *params, const float *x
         uint32_t inputs = model->width[l];
         float *dx = model->delta[l % 2];
 
-        model->layers->gemm(&(struct gk_gemm_args){.transpose_a = true,
-                                                   .m = outputs,
-                                                   .n = inputs,
-                                                   .k = count,
-                                                   .a = dy,
-                                                   .b = input_of(model, l, x),
-                                                   .c = grad + model->tensors[2 * l].offset});
-        model->layers->column_sums(dy, count, outputs, grad + model->tensors[2 * l + 1].offset);
+        model->layers->gemm(
+            &(struct gk_gemm_args){.transpose_a = true,
+                                   .m = outputs,
+                                   .n = inputs,
+                                   .k = count,
+                                   .a = dy,
+                                   .b = input_of(model, l, x),
+                                   .c = grad + model->tensors[weight_of(l)].offset});
+        model->layers->column_sums(dy, count, outputs,
+                                   grad + model->tensors[weight_of(l) + 1].offset);
         if (l == 0) {
             break;
         }
-        model->layers->gemm(&(struct gk_gemm_args){.m = count,
-                                                   .n = inputs,
-                                                   .k = outputs,
-                                                   .a = dy,
-                                                   .b = params + model->tensors[2 * l].offset,
-                                                   .c = dx});
+        model->layers->gemm(
+            &(struct gk_gemm_args){.m = count,
+                                   .n = inputs,
+                                   .k = outputs,
+                                   .a = dy,
+                                   .b = params + model->tensors[weight_of(l)].offset,
+                                   .c = dx});
         model->layers->activation_backward(dx, model->out[l - 1], (uint64_t)count * inputs,
                                            GK_ACTIVATION_RELU);
         dy = dx;
