@@ -488,7 +488,9 @@ static void launch_fini(struct gk_launch *launch)
         while (uv_run(&launch->loop, UV_RUN_DEFAULT) != 0) {
             /* A stop that was asked for before the loop ran ends the first call. */
         }
-        GK_ASSERT(uv_loop_close(&launch->loop) == 0);
+        int err = uv_loop_close(&launch->loop);
+
+        GK_ASSERT(err == 0); /* every handle was closed */
         gk_fleet_fini(&launch->fleet);
     } /* else: a child that cannot be killed still owns handles; the process ends anyway */
     gk_args_fini(&launch->environment);
