@@ -27,7 +27,7 @@
 
 enum gk_err {
     GK_OK = 0,
-#define GK_ERR_ENUM(name, value, text) GK_E_##name = value,
+#define GK_ERR_ENUM(name, value, text) GK_E_##name = (value),
     GK_ERR_MAP(GK_ERR_ENUM)
 #undef GK_ERR_ENUM
 };

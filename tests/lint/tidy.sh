@@ -1,0 +1,17 @@
+#!/bin/sh
+# clang-tidy over the sources (not the tests) with .clang-tidy: prints the findings, exits 1 when there are any.
+# usage: tests/lint/tidy.sh [BUILD [FOLDER ...]]     BUILD: a configured build folder, build/release if not given
+# Minutes of work, so tests/run.sh leaves it out: run it before a release, or on the folders you changed.
+set -eu
+root=$(cd "$(dirname "$0")/../.." && pwd)
+build=${1:-$root/build/release}
+[ $# -eq 0 ] || shift
+[ $# -gt 0 ] || set -- common proto cuda server worker tool
+build=$(cd "$build" && pwd)
+tidy=$(command -v clang-tidy-14 || command -v clang-tidy)
+cmake -S "$root" -B "$build" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >/dev/null
+cd "$root"
+findings=$(find "$@" -name '*.c' -print0 | xargs -0 -n 8 "$tidy" -p "$build" -quiet 2>/dev/null | grep -E ' (warning|error): ' | sort -u) || true
+[ -n "$findings" ] || exit 0
+printf '%s\n' "$findings"
+exit 1
