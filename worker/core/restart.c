@@ -43,7 +43,8 @@ void gk_worker_restart(struct gk_worker *worker, uint64_t next_step)
         worker->job_uid = kept.job_uid;
         worker->init_id = kept.init_id;
         worker->memory_incarnation = kept.memory_incarnation;
-        worker->former_incarnation = kept.incarnation;
+        /* A life that never joined has not pushed; its number may lie above another process's. */
+        worker->former_incarnation = kept.resumes ? kept.former_incarnation : kept.incarnation;
         worker->first_step = kept.first_step;
         worker->next_step = next_step;
         worker->version = next_step - 1;
