@@ -10,14 +10,14 @@
         named, offsetof(type, member), BYTES_OF(type, member)                                      \
     }
 
-static const struct gk_field HEADER[] = {
+static const struct gk_field header_fields[] = {
 #define HEADER_FIELD(constant, member, name) FIELD(struct gk_header, member, #name),
     GK_HEADER_FIELD_MAP(HEADER_FIELD)
 #undef HEADER_FIELD
 };
 
 /* The numbers of the bodies' fields are positions too. */
-static const struct gk_field HELLO[] = {
+static const struct gk_field hello_fields[] = {
     FIELD(struct gk_hello, protocol_min, "protocol_min"),
     FIELD(struct gk_hello, protocol_max, "protocol_max"),
     FIELD(struct gk_hello, job_uid.hi, "job_uid_hi"),
@@ -35,7 +35,7 @@ static const struct gk_field HELLO[] = {
     FIELD(struct gk_hello, slot_left_at, "slot_left_at"),
 };
 
-static const struct gk_field WELCOME[] = {
+static const struct gk_field welcome_fields[] = {
     FIELD(struct gk_welcome, life_nonce, "life_nonce"),
     FIELD(struct gk_welcome, job_uid.hi, "job_uid_hi"),
     FIELD(struct gk_welcome, job_uid.lo, "job_uid_lo"),
@@ -49,7 +49,7 @@ static const struct gk_field WELCOME[] = {
     FIELD(struct gk_welcome, workers, "workers"),
 };
 
-static const struct gk_field PING[] = {
+static const struct gk_field ping_fields[] = {
     FIELD(struct gk_ping, sent_us, "sent_us"),
     FIELD(struct gk_ping, received_us, "received_us"),
     FIELD(struct gk_ping, waits, "waits"),
@@ -67,7 +67,7 @@ static const struct gk_field PING[] = {
 #define RANGE (F(LO) | F(HI))
 #define ARRAYS (F(INDEX_ENCODING) | F(VALUE_ENCODING) | F(COUNT))
 
-static const struct gk_kind_rule KINDS[GK_KIND_MAX + 1] = {
+static const struct gk_kind_rule kinds[GK_KIND_MAX + 1] = {
     [GK_KIND_HELLO] = {.name = "HELLO",
                        .fields = ASK,
                        .body = GK_RECORD_HELLO,
@@ -159,17 +159,17 @@ const struct gk_field *gk_record_fields(enum gk_record record, uint32_t *ret_cou
 {
     switch (record) {
     case GK_RECORD_HEADER:
-        *ret_count = COUNT_OF(HEADER);
-        return HEADER;
+        *ret_count = COUNT_OF(header_fields);
+        return header_fields;
     case GK_RECORD_HELLO:
-        *ret_count = COUNT_OF(HELLO);
-        return HELLO;
+        *ret_count = COUNT_OF(hello_fields);
+        return hello_fields;
     case GK_RECORD_WELCOME:
-        *ret_count = COUNT_OF(WELCOME);
-        return WELCOME;
+        *ret_count = COUNT_OF(welcome_fields);
+        return welcome_fields;
     case GK_RECORD_PING:
-        *ret_count = COUNT_OF(PING);
-        return PING;
+        *ret_count = COUNT_OF(ping_fields);
+        return ping_fields;
     case GK_RECORD_NONE:
         break;
     }
@@ -199,7 +199,7 @@ uint64_t gk_field_get(const struct gk_field *field, const void *record)
 
 const struct gk_kind_rule *gk_kind_rule(uint32_t kind)
 {
-    return kind > 0 && kind <= GK_KIND_MAX ? &KINDS[kind] : NULL;
+    return kind > 0 && kind <= GK_KIND_MAX ? &kinds[kind] : NULL;
 }
 
 const char *gk_kind_name(uint32_t kind)

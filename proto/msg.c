@@ -12,7 +12,7 @@
 /* A header or nothing: frame 0 is [magic u32][crc32c u32][protobuf]. */
 enum { MAGIC_BYTES = 4, HEAD_BYTES = 8, FRAME_ALIGN = 8 };
 
-static const uint8_t MAGIC[MAGIC_BYTES] = {'G', 'K', 'P', '1'};
+static const uint8_t magic[MAGIC_BYTES] = {'G', 'K', 'P', '1'};
 
 static enum gk_err header_from_wire(const struct gk_buf *part, struct gk_header *ret,
                                     struct gk_words *words)
@@ -26,7 +26,7 @@ static enum gk_err header_from_wire(const struct gk_buf *part, struct gk_header 
         gk_words_set(words, "the header has %zu bytes, too few", part->size);
         return GK_E_CORRUPT;
     }
-    if (memcmp(part->data, MAGIC, MAGIC_BYTES) != 0) {
+    if (memcmp(part->data, magic, MAGIC_BYTES) != 0) {
         gk_words_set(words, "the magic is missing");
         return GK_E_CORRUPT;
     }
@@ -243,7 +243,7 @@ static struct gk_buf *header_to_wire(const struct gk_header *header)
     size_t count = gk_record_pack(GK_RECORD_HEADER, header, bytes + HEAD_BYTES);
 
     GK_ASSERT(HEAD_BYTES + count <= GK_HEADER_BYTES_MAX);
-    memcpy(bytes, MAGIC, MAGIC_BYTES);
+    memcpy(bytes, magic, MAGIC_BYTES);
     gk_put_u32(bytes + MAGIC_BYTES, gk_crc32c(bytes + HEAD_BYTES, count));
     return gk_buf_copy(bytes, HEAD_BYTES + count);
 }

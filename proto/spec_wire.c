@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const uint8_t MAGIC[4] = {'G', 'K', 'S', 'P'};
+static const uint8_t magic[4] = {'G', 'K', 'S', 'P'};
 
 enum { FORMAT = 1, TENSOR_BYTES_MAX = 8 + 4 * GK_TENSOR_DIMS_MAX + GK_TENSOR_NAME_BYTES };
 
@@ -79,7 +79,7 @@ enum gk_err gk_spec_encode(const struct gk_spec *spec, uint8_t *ret, size_t *ret
     if (err) {
         return err;
     }
-    put(&out, MAGIC, sizeof(MAGIC));
+    put(&out, magic, sizeof(magic));
     put_u32(&out, FORMAT);
     put_u32(&out, spec->workers);
     put_u32(&out, spec->servers);
@@ -199,10 +199,10 @@ static enum gk_err corrupt(struct gk_words *words, const char *what)
 
 static enum gk_err get_fixed(struct reader *in, struct gk_spec *spec, struct gk_words *words)
 {
-    uint8_t magic[sizeof(MAGIC)];
+    uint8_t found[sizeof(magic)];
 
-    get(in, magic, sizeof(magic));
-    if (memcmp(magic, MAGIC, sizeof(magic)) != 0 || get_u32(in) != FORMAT) {
+    get(in, found, sizeof(found));
+    if (memcmp(found, magic, sizeof(found)) != 0 || get_u32(in) != FORMAT) {
         return corrupt(words, "not a job spec of format 1");
     }
     spec->workers = get_u32(in);
