@@ -480,6 +480,8 @@ static enum gk_err launch_init(struct gk_launch *launch, const struct gk_launch_
 
 static void launch_fini(struct gk_launch *launch)
 {
+    int err;
+
     uv_close((uv_handle_t *)&launch->tick, NULL);
     for (uint32_t i = 0; i < launch->signals_count; i++) {
         uv_close((uv_handle_t *)&launch->signals[i], NULL);
@@ -488,8 +490,7 @@ static void launch_fini(struct gk_launch *launch)
         while (uv_run(&launch->loop, UV_RUN_DEFAULT) != 0) {
             /* A stop that was asked for before the loop ran ends the first call. */
         }
-        int err = uv_loop_close(&launch->loop);
-
+        err = uv_loop_close(&launch->loop);
         GK_ASSERT(err == 0); /* every handle was closed */
         gk_fleet_fini(&launch->fleet);
     } /* else: a child that cannot be killed still owns handles; the process ends anyway */
