@@ -71,8 +71,7 @@ Test(data_digits, names)
         struct gk_dataset *dataset = NULL;
         struct gk_words words = {""};
 
-        cr_assert_eq(gk_dataset_open(unknown[i], &dataset, &words), GK_E_CONFIG, "%s",
-                     unknown[i]);
+        cr_assert_eq(gk_dataset_open(unknown[i], &dataset, &words), GK_E_CONFIG, "%s", unknown[i]);
         cr_assert(strstr(words.text, unknown[i]) && strstr(words.text, "digits or mnist:DIR"), "%s",
                   words.text);
         cr_assert_null(dataset);
