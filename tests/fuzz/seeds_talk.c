@@ -33,6 +33,7 @@ struct packet {
 static struct network {
     uint32_t servers, lives;
     bool dead[LIVES_MAX];
+    bool cut; /* pushes of life 1 to shard 1 are lost */
     struct server_shell server[SERVERS_MAX];
     struct worker_shell worker[LIVES_MAX];
     struct recording server_tape[SERVERS_MAX], worker_tape[LIVES_MAX];
@@ -63,12 +64,21 @@ static void to_worker(uint32_t life, const struct fuzz_event *event)
     }
 }
 
+/* Our messages begin with magic, checksum, and the field of the kind. */
+static uint8_t kind_of(const struct fuzz_message *message)
+{
+    return message->parts[0].bytes[9];
+}
+
 /* The queue takes copies: the shells keep what they send. */
 static void post(bool is_to_server, uint32_t server, uint32_t life,
                  const struct fuzz_message *message)
 {
     struct packet *packet = &net.packets[(net.first + net.count) % PACKETS_MAX];
 
+    if (net.cut && is_to_server && server == 1 && life == 1 && kind_of(message) == GK_KIND_PUSH) {
+        return;
+    }
     FUZZ_CHECK(net.count < PACKETS_MAX);
     net.count++;
     *packet = (struct packet){.to_server = is_to_server, .server = server, .life = life};
@@ -233,16 +243,12 @@ static void open_network(uint32_t servers, uint8_t worker_setup)
     }
 }
 
-/* The job went well: every worker that was not killed ended with 0. */
-static void close_network(const char *name)
+/* What was recorded, and the end of all cores. */
+static void write_network(const char *name)
 {
     char path[64];
 
-    while (net.count > 0) {
-        deliver();
-    }
     for (uint32_t i = 0; i < net.lives; i++) {
-        FUZZ_CHECK(net.dead[i] || (net.worker[i].exited && net.worker[i].exit_code == 0));
         (void)snprintf(path, sizeof(path), "%s-%u", name, (unsigned)i);
         seeds_write("worker", path, net.worker_tape[i].bytes, net.worker_tape[i].size);
         worker_shell_fini(&net.worker[i]);
@@ -252,6 +258,22 @@ static void close_network(const char *name)
         seeds_write("server", path, net.server_tape[i].bytes, net.server_tape[i].size);
         server_shell_fini(&net.server[i]);
     }
+    for (; net.count > 0; net.count--) {
+        fuzz_message_clear(&net.packets[net.first].message);
+        net.first = (net.first + 1) % PACKETS_MAX;
+    }
+}
+
+/* The job went well: every worker that was not killed ended with 0. */
+static void close_network(const char *name)
+{
+    while (net.count > 0) {
+        deliver();
+    }
+    for (uint32_t i = 0; i < net.lives; i++) {
+        FUZZ_CHECK(net.dead[i] || (net.worker[i].exited && net.worker[i].exit_code == 0));
+    }
+    write_network(name);
 }
 
 static void restart_server(void)
@@ -300,6 +322,53 @@ static void ask(uint32_t kind)
     fuzz_message_clear(&event.message);
 }
 
+/* The first worker is told no, in every way there is. */
+static void say_no(uint32_t code, uint32_t flags)
+{
+    struct gk_msg msg = {.h = {.kind = GK_KIND_NACK,
+                               .session = net.server[0].session[0],
+                               .req_id = FUZZ_THE_REQUEST,
+                               .flags = flags,
+                               .code = code}};
+    struct fuzz_event event = {.op = FUZZ_MESSAGE};
+
+    gk_words_set(&msg.words, "no");
+    fuzz_message_check_ours(&msg, &event.message);
+    to_worker(0, &event);
+    fuzz_message_clear(&event.message);
+}
+
+/* Jobs that do not end well. */
+static void talk_badly(void)
+{
+    static const uint32_t fatal[] = {GK_CODE_FENCED,     GK_CODE_BAD_STEP,  GK_CODE_NO_MEMORY,
+                                     GK_CODE_LOST_SHARD, GK_CODE_BAD_SHAPE, GK_CODE_FINISHED};
+    char name[64];
+
+    for (size_t i = 0; i < sizeof(fatal) / sizeof(fatal[0]); i++) {
+        open_network(1, 0);
+        run(1);
+        say_no(GK_CODE_NOT_READY, GK_FLAG_RETRYABLE);
+        say_no(GK_CODE_BAD_MESSAGE, 0);
+        say_no(GK_CODE_DRAINING, GK_FLAG_RETRYABLE);
+        say_no(GK_CODE_NO_SESSION, 0);
+        run(2);
+        say_no(fatal[i], 0);
+        (void)snprintf(name, sizeof(name), "no-%u", (unsigned)fatal[i]);
+        write_network(name);
+    }
+    open_network(1, FUZZ_WORKER_HUGE);
+    for (uint32_t round = 0; !net.server[0].exited; round++) {
+        FUZZ_CHECK(round < ROUNDS_MAX);
+        if (net.count > 0) {
+            deliver();
+        } else if (!work()) {
+            let_time_pass();
+        }
+    }
+    write_network("overflow");
+}
+
 void seeds_talk(void)
 {
     open_network(1, 0);
@@ -338,4 +407,14 @@ void seeds_talk(void)
     run(UINT64_MAX);
     ask(GK_KIND_DRAIN);
     close_network("drain");
+
+    open_network(2, FUZZ_WORKER_PATIENT);
+    net.cut = true;
+    run(1);
+    net.cut = false;
+    replace_worker();
+    run(UINT64_MAX);
+    close_network("lost");
+
+    talk_badly();
 }

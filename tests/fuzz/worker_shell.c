@@ -178,6 +178,11 @@ static struct gk_push *make_push(const struct worker_shell *shell, uint64_t t)
             val[source.n++] = 0.1f * (float)((int)fuzz_below(&random, 20) - 10) + 0.05f;
         }
     }
+    if (shell->huge) {
+        idx[0] = 0;
+        val[0] = 3e38f;
+        source.n = source.n > 0 ? source.n : 1;
+    }
     FUZZ_CHECK(gk_push_encode(&source, &push, &words) == GK_OK);
     return push;
 }
@@ -311,6 +316,7 @@ void worker_shell_init(struct worker_shell *shell, uint8_t setup)
         .evaluates = (setup & 1u) == 0,
     };
     shell->rank = shell->config.rank;
+    shell->huge = (setup & FUZZ_WORKER_HUGE) != 0;
     job_make(&shell->job, FUZZ_WORKERS, shell->config.servers);
     shell->config.spec_hash = shell->job.hash;
     shell->config.model_signature = shell->job.signature;

@@ -21,6 +21,7 @@ enum {
     FUZZ_WORKER_TAKEOVER = 1 << 4,
     FUZZ_WORKER_SECOND_LIFE = 1 << 5, /* another nonce */
     FUZZ_WORKER_ANY = 1 << 6,         /* the rank is assigned */
+    FUZZ_WORKER_HUGE = 1 << 7,        /* two of its values overflow when they are added */
 };
 
 struct worker_request {
@@ -39,6 +40,7 @@ struct worker_shell {
     struct worker_request requests[FUZZ_WORKER_SERVERS_MAX][FUZZ_WORKER_REQUESTS_MAX];
     uint64_t requests_count[FUZZ_WORKER_SERVERS_MAX];
     uint32_t rank;
+    bool huge;
     uint64_t slot; /* step of the last push that was persisted, + 1; 0: nothing */
     uint64_t now_us, timer_us;
     bool exited;
