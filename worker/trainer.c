@@ -233,7 +233,10 @@ enum gk_err gk_trainer_set_rank(struct gk_trainer *trainer, uint32_t rank, struc
     const struct gk_worker_options *options = trainer->options;
     enum gk_err err;
 
-    GK_ASSERT(rank < options->workers && !trainer->selector);
+    GK_ASSERT(rank < options->workers);
+    gk_selector_free(trainer->selector); /* of a rank that shard 0 gave to somebody else since */
+    trainer->selector = NULL;
+    gk_batcher_fini(&trainer->batcher);
     trainer->rank = rank;
     err = gk_batcher_init(&trainer->batcher, trainer->dataset, options->seed, rank,
                           (uint32_t)options->workers, (uint32_t)options->batch);

@@ -38,8 +38,8 @@ struct gk_trainer_eval {
 enum gk_err gk_trainer_open(const struct gk_worker_options *options, uint32_t servers,
                             struct gk_trainer **ret_trainer, int *ret_exit, struct gk_words *words);
 
-/* Once, before the first step: the rank, below `workers`, decides batches and random selection.
- * GK_E_NOMEM, and the errors of gk_selector_new(). */
+/* Before the first step; the last one counts: the rank, below `workers`, decides batches and random
+ * selection. GK_E_NOMEM, and the errors of gk_selector_new(). */
 enum gk_err gk_trainer_set_rank(struct gk_trainer *trainer, uint32_t rank, struct gk_words *words);
 
 /* When no computation runs any more.  Accepts NULL. */

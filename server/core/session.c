@@ -128,6 +128,18 @@ static enum gk_code check_spec(struct hello *hello)
     return GK_CODE_NONE;
 }
 
+/* A shard that has just begun has heard nobody yet; that makes nobody silent.  A rank that a
+ * process asks for by its number is that process's, as soon as its former life is silent. */
+static bool vacant(const struct gk_server *server, uint32_t rank)
+{
+    const struct gk_member *member = &server->live.members[rank];
+    uint64_t alive_us = (uint64_t)GK_HELD_PINGS * GK_PING_US;
+    bool wanted = member->wanted && server->now_us - member->wanted_us <= alive_us;
+
+    return gk_server_silent(server, rank) && !wanted &&
+           (member->heard || server->now_us - server->live.started_us > alive_us);
+}
+
 /* RANK_ANY: the same life gets the same rank again; else the lowest that nobody has had, else the
  * lowest whose holder is silent.  WORKERS_MAX: none. */
 static uint32_t assign_rank(const struct gk_server *server, uint64_t life_nonce)
@@ -147,7 +159,7 @@ static uint32_t assign_rank(const struct gk_server *server, uint64_t life_nonce)
         }
         if (row->incarnation == 0) {
             unused = r;
-        } else if (gk_server_silent(server, r)) {
+        } else if (vacant(server, r)) {
             silent = r;
         }
     }
@@ -236,6 +248,8 @@ static enum gk_code check_holder(struct hello *hello)
     }
     if (member->session != 0 && row->life_nonce != body->life_nonce && !body->takeover &&
         !gk_server_silent(server, hello->rank) && !yields(server, member, body)) {
+        member->wanted = true;
+        member->wanted_us = server->now_us;
         gk_words_set(&hello->words,
                      "rank %" PRIu32 " is held by a living process, last heard %.1f s ago",
                      hello->rank, (double)(server->now_us - member->heard_us) / 1e6);

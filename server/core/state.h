@@ -82,6 +82,8 @@ struct gk_member {       /* one rank, as this life of the shard knows it */
     struct gk_hello hello; /* the last accepted one */
     bool engaged;          /* it has joined: pushed, pulled or left */
     struct gk_rival rival;
+    bool wanted;        /* another process has asked for this rank, and was told to wait */
+    uint64_t wanted_us; /* the last time */
     struct gk_ping ping;
     struct gk_push_slot push;
     struct gk_pull pulls[GK_SERVER_PULLS_MAX];

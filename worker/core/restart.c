@@ -27,7 +27,7 @@ void gk_worker_restart(struct gk_worker *worker, uint64_t next_step)
     memcpy(kept.ring, worker->ring, sizeof(kept.ring));
     memset(worker, 0, sizeof(*worker));
     worker->config = kept.config;
-    worker->rank = kept.rank;
+    worker->rank = next_step > 0 ? kept.rank : kept.config->rank;
     worker->chunk_floats = kept.chunk_floats;
     worker->shards = kept.shards;
     memcpy(worker->ring, kept.ring, sizeof(worker->ring));

@@ -307,6 +307,23 @@ void gk_session_welcome(struct gk_worker *worker, struct gk_shard *shard, const 
     }
 }
 
+/* Shard 0 has given our rank to another life while we were away, before we had joined: it may have
+ * another one. */
+static bool loses_rank(const struct gk_worker *worker, const struct gk_shard *shard, uint32_t code)
+{
+    return shard->index == 0 && worker->config->rank == GK_RANK_ANY &&
+           worker->rank != GK_RANK_ANY && !worker->all_welcomed && !worker->resumes &&
+           (code == GK_CODE_STALE_LIFE || code == GK_CODE_HELD);
+}
+
+static void lose_rank(struct gk_worker *worker)
+{
+    worker->rank = GK_RANK_ANY;
+    for (uint32_t i = 0; i < worker->config->servers; i++) {
+        greet_again(worker, &worker->shards[i]);
+    }
+}
+
 void gk_session_refuse(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg)
 {
     const char *address = worker->config->addresses[shard->index];
@@ -318,6 +335,10 @@ void gk_session_refuse(struct gk_worker *worker, struct gk_shard *shard, const s
         return;
     }
     shard->heard_us = worker->now_us;
+    if (loses_rank(worker, shard, msg->h.code)) {
+        lose_rank(worker);
+        return;
+    }
     if (msg->h.code == GK_CODE_STALE_LIFE) {
         if (worker->all_welcomed) {
             gk_worker_exit(

@@ -74,7 +74,7 @@ enum gk_worker_action_kind {
     /* The same; the shell attaches the values [h.lo, h.hi) of the initial vector, and before them
      * the spec to chunk 0. */
     GK_WORKER_SEND_INIT,
-    GK_WORKER_RANK,      /* the rank that was assigned is in `rank`; before the first STEP */
+    GK_WORKER_RANK,      /* the rank that was assigned is in `rank`; before STEP, perhaps again */
     GK_WORKER_MAKE_INIT, /* compute the initial vector and its id */
     GK_WORKER_STEP,      /* gradient at version `step`, selection, encoding */
     GK_WORKER_PERSIST,   /* residual and push of `step`; without a state dir: at once */
