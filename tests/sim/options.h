@@ -1,0 +1,86 @@
+/* What one run is like: everything follows from the seed, and is printed before the run starts.
+ *
+ * Swarm: each fault is off in half of the runs and extreme in some, so that a run with many kills
+ * and no loss, or with much reordering alone, comes up as often as the average of all of them. */
+#ifndef GK_TESTS_SIM_OPTIONS_H
+#define GK_TESTS_SIM_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    GK_SIM_RANKS_MAX = 6,
+    GK_SIM_SHARDS_MAX = 4,
+    GK_SIM_PROCS_MAX = 12, /* worker processes: one a rank, and twins */
+    GK_SIM_NODES_MAX = GK_SIM_SHARDS_MAX + GK_SIM_PROCS_MAX,
+    GK_SIM_STEPS_MAX = 30,
+};
+
+/* Bugs of the simulator's own shells. */
+enum gk_sim_plant {
+    /* The push is sent before residual and push are in the slot. */
+    GK_SIM_PLANT_SEND_BEFORE_FLIP = 1 << 0,
+};
+
+struct gk_sim_plants {
+    uint32_t server, worker, shell; /* enum gk_server_plant, gk_worker_plant, gk_sim_plant */
+};
+
+struct gk_sim_faults {
+    /* Of the network, per 1000 messages. */
+    uint32_t drop, duplicate, delay, corrupt;
+    uint32_t late;     /* survives the end of its connection */
+    uint32_t replay;   /* an old message to a shard comes again */
+    uint32_t stranger; /* somebody else speaks to a shard: another job, another run, a tool */
+    bool reorder;      /* within a connection */
+    uint64_t delay_us_max;
+
+    /* Of processes and connections, per 100 000 steps of a process. */
+    uint32_t kill_shard, stop_shard;   /* kill -9, SIGTERM; what is durable stays */
+    uint32_t kill_worker, stop_worker; /* what is in its slot stays */
+    uint32_t lose_worker;              /* kill -9, and the slot is gone */
+    uint32_t twin;                     /* paused, and a new life takes its rank */
+    uint32_t disconnect, partition, pause, jump;
+    uint64_t down_us_max, partition_us_max, pause_us_max, jump_us_max;
+
+    uint32_t slow; /* per 1000 computations and writes */
+    uint64_t slow_us_max;
+    bool reinit; /* a rank 0 that lost its slot draws other initial parameters */
+};
+
+struct gk_sim_options {
+    uint64_t seed;
+    uint32_t workers, servers;
+    uint64_t params_count, steps;
+    uint32_t worker_chunk, server_chunk; /* floats */
+    uint32_t optimizer;                  /* enum gk_optimizer */
+    float lr, momentum, weight_decay;
+    bool warmup;
+    uint64_t k;    /* entries a push; params_count: dense */
+    uint32_t idle; /* per 1000 (rank, step): no samples, an empty push */
+    uint64_t eval_every;
+    bool any_rank; /* shard 0 assigns them */
+
+    uint64_t latency_us_min, latency_us_max;
+    uint64_t step_us[GK_SIM_RANKS_MAX]; /* of a gradient, on average */
+    uint64_t op_us_max;                 /* of everything else that takes time */
+    uint64_t start_us_max;              /* processes start within so long */
+    uint64_t safety_us;                 /* faults end */
+    struct gk_sim_faults faults;
+
+    struct gk_sim_plants plants;
+};
+
+void gk_sim_options_draw(struct gk_sim_options *options, uint64_t seed);
+
+/* A small job without any fault: what the stories and the enumeration start from. */
+void gk_sim_options_calm(struct gk_sim_options *options, uint32_t workers, uint32_t servers,
+                         uint64_t steps);
+
+/* True when a worker's memory may be lost: then the model is not that of the undisturbed job. */
+bool gk_sim_options_lossy(const struct gk_sim_options *options);
+
+/* One line a subject, to stdout. */
+void gk_sim_options_print(const struct gk_sim_options *options);
+
+#endif
