@@ -1,9 +1,10 @@
 /* PUSH: judged, put together in memory as received, counted into the round when it is whole.
  *
- * Order of judgement (proto/README.md, "The conversation"): session and life (message.c), duplicate, step, shape, assembly.
- * Duplicates come before staleness: a push that was applied but whose answer was lost must hear
- * APPLIED, or its sender would apply it again. While the round sums and writes, its pushes are
- * locked: whatever arrives for it then is silently left to the retry, which will hear the verdict.
+ * Order of judgement (proto/README.md, "The conversation"): session and life (message.c),
+ * duplicate, step, shape, assembly. Duplicates come before staleness: a push that was applied but
+ * whose answer was lost must hear APPLIED, or its sender would apply it again. While the round sums
+ * and writes, its pushes are locked: whatever arrives for it then is silently left to the retry,
+ * which will hear the verdict.
  */
 #include "common/assert.h"
 #include "server/core/state.h"
