@@ -108,11 +108,16 @@ static void perform(struct worker_shell *shell, struct gk_worker_action *action)
         send_message(shell, action);
         break;
     case GK_WORKER_RANK:
-        FUZZ_CHECK(shell->rank == GK_RANK_ANY && action->rank < FUZZ_WORKERS);
+        FUZZ_CHECK(shell->config.rank == GK_RANK_ANY && action->rank < FUZZ_WORKERS);
+        FUZZ_CHECK(!shell->stepped);
         shell->rank = action->rank;
         break;
-    case GK_WORKER_MAKE_INIT:
     case GK_WORKER_STEP:
+        FUZZ_CHECK(shell->rank < FUZZ_WORKERS);
+        shell->stepped = true;
+        put_off(shell, action);
+        break;
+    case GK_WORKER_MAKE_INIT:
     case GK_WORKER_PERSIST:
     case GK_WORKER_EVALUATE:
         put_off(shell, action);
@@ -253,7 +258,8 @@ static void restart(struct worker_shell *shell, bool keeps_slot)
     shell->slot = keeps_slot ? shell->slot : 0;
     shell->pending_count = 0;
     shell->exited = false;
-    shell->rank = shell->config.rank;
+    shell->rank = shell->slot > 0 ? shell->rank : shell->config.rank;
+    shell->stepped = false;
     gk_worker_restart(shell->core, shell->slot);
     step(shell, &event);
 }

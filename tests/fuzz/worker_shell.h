@@ -41,6 +41,7 @@ struct worker_shell {
     uint64_t requests_count[FUZZ_WORKER_SERVERS_MAX];
     uint32_t rank;
     bool huge;
+    bool stepped;  /* in this life */
     uint64_t slot; /* step of the last push that was persisted, + 1; 0: nothing */
     uint64_t now_us, timer_us;
     bool exited;
