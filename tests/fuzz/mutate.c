@@ -185,11 +185,30 @@ static void reshape(struct fuzz_message *message, struct fuzz_random *random)
     put_header(message, &header);
 }
 
-/* One number of an array: not finite, out of order, out of range. */
-static void mutate_word(struct fuzz_message *message, struct fuzz_random *random)
+/* A number for an array: a float that is special, a bound of the header's, or a boundary. */
+static uint32_t array_word(const struct fuzz_message *message, uint32_t old,
+                           struct fuzz_random *random)
 {
     static const uint32_t words[] = {0,          0x80000000, 0x00000001, 0x7f7fffff, 0x7f800000,
                                      0xff800000, 0x7fc00000, 0x7f800001, 0xffffffff, 0x3f800000};
+    struct gk_header header;
+
+    switch (fuzz_below(random, 3)) {
+    case 0:
+        return words[fuzz_below(random, sizeof(words) / sizeof(words[0]))];
+    case 1:
+        if (get_header(message, &header)) {
+            return (uint32_t)(header.hi - header.lo) + fuzz_below(random, 3) - 1;
+        }
+        return old;
+    default:
+        return (uint32_t)fuzz_interesting(random, old);
+    }
+}
+
+/* One number of an array: not finite, out of order, out of range. */
+static void mutate_word(struct fuzz_message *message, struct fuzz_random *random)
+{
     struct fuzz_part *part;
     uint32_t at;
 
@@ -201,10 +220,7 @@ static void mutate_word(struct fuzz_message *message, struct fuzz_random *random
         return;
     }
     at = 4 * fuzz_below(random, (uint32_t)(part->size / 4));
-    gk_put_u32(part->bytes + at,
-               chance(random, 2)
-                   ? words[fuzz_below(random, sizeof(words) / sizeof(words[0]))]
-                   : (uint32_t)fuzz_interesting(random, gk_get_u32(part->bytes + at)));
+    gk_put_u32(part->bytes + at, array_word(message, gk_get_u32(part->bytes + at), random));
 }
 
 /* Parts that are missing, come twice, or stand in each other's place. */
