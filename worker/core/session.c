@@ -341,10 +341,10 @@ void gk_session_refuse(struct gk_worker *worker, struct gk_shard *shard, const s
     }
     if (msg->h.code == GK_CODE_STALE_LIFE) {
         if (worker->all_welcomed) {
-            gk_worker_exit(
-                worker, GK_EXIT_FENCED,
-                "fenced: a newer life of rank %u exists (incarnation %u), shard %u at %s says: %s",
-                worker->rank, msg->h.incarnation, shard->index, address, msg->words.text);
+            give_up(worker, shard, GK_EXIT_FENCED,
+                    "fenced: a newer life of rank %u exists (incarnation %u), shard %u at %s says: "
+                    "%s",
+                    worker->rank, msg->h.incarnation, shard->index, address, msg->words.text);
             return;
         }
         raise_incarnation(worker, shard, msg->h.incarnation);
