@@ -301,6 +301,23 @@ static bool check_contribution(struct gk_sim *sim, uint32_t shard, uint64_t step
     return !gk_sim_failed(sim);
 }
 
+/* Two processes of a rank that begin alike make the same push, and nobody can tell whose it is. */
+static void mark_applied(struct gk_sim *sim, uint32_t shard, const struct gk_sim_push *push)
+{
+    struct gk_sim_push *first = *place_of(sim, push->rank, push->step);
+    uint32_t makers = 0;
+
+    for (struct gk_sim_push *p = first; p; p = p->older) {
+        makers += p->ids[shard] == push->ids[shard];
+    }
+    for (struct gk_sim_push *p = first; p; p = p->older) {
+        if (p->ids[shard] == push->ids[shard]) {
+            p->applied[shard] = true;
+            p->twice[shard] = makers > 1;
+        }
+    }
+}
+
 /* Into ledger->sum and ledger->union_there; the number of samples is returned. */
 static uint64_t add_push(struct gk_sim *sim, uint32_t shard, struct gk_sim_push *push,
                          bool *ret_dense)
@@ -317,13 +334,7 @@ static uint64_t add_push(struct gk_sim *sim, uint32_t shard, struct gk_sim_push 
         gk_sim_fail(sim, "P2", "shard %u: step %" PRIu64 " of rank %u is applied twice", shard,
                     push->step, push->rank);
     }
-    for (struct gk_sim_push *p = *place_of(sim, push->rank, push->step); p; p = p->older) {
-        /* Two processes of a rank that begin alike make the same push, and nobody can tell. */
-        if (p->ids[shard] == push->ids[shard]) {
-            p->twice[shard] = p != push;
-            p->applied[shard] = true;
-        }
-    }
+    mark_applied(sim, shard, push);
     *ret_dense = *ret_dense || push->dense[shard];
     return push->samples;
 }

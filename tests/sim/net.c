@@ -220,9 +220,7 @@ static void to_shard(struct gk_sim *sim, const struct gk_sim_packet *packet,
         .words = err ? words : NULL,
     };
 
-    if (sim->nodes[gk_sim_shard_node(packet->shard)].state == GK_SIM_ALIVE) {
-        gk_sim_shard_step(sim, packet->shard, &event);
-    }
+    gk_sim_shard_step(sim, packet->shard, &event);
 }
 
 static void to_proc(struct gk_sim *sim, const struct gk_sim_packet *packet,
@@ -236,9 +234,6 @@ static void to_proc(struct gk_sim *sim, const struct gk_sim_packet *packet,
     };
     struct gk_sim_node *node = &sim->nodes[gk_sim_proc_node(packet->proc)];
 
-    if (node->state != GK_SIM_ALIVE || node->life != packet->life) {
-        return;
-    }
     if (msg->h.kind == GK_KIND_WELCOME && !packet->late) {
         sim->pairs[packet->proc][packet->shard].down_us = GK_SIM_NEVER;
     }
@@ -248,6 +243,35 @@ static void to_proc(struct gk_sim *sim, const struct gk_sim_packet *packet,
     gk_sim_proc_step(sim, packet->proc, &event);
 }
 
+/* Of damaged messages, by the one that it came to. */
+static uint64_t bad_messages(const struct gk_sim *sim, const struct gk_sim_packet *packet)
+{
+    struct gk_server_view view;
+
+    if (!packet->to_shard) {
+        return gk_worker_stats(sim->procs[packet->proc].core)->bad_messages;
+    }
+    gk_server_view(sim->shards[packet->shard].core, &view);
+    return view.ledger.bad_messages;
+}
+
+static void check_refusal(struct gk_sim *sim, const struct gk_sim_packet *packet, bool alive,
+                          uint64_t bad_before)
+{
+    if (alive && bad_messages(sim, packet) != bad_before + 1) {
+        gk_sim_fail(sim, "P7", "a damaged %s is not counted", gk_kind_name(packet->kind));
+    }
+}
+
+static bool is_heard(const struct gk_sim *sim, const struct gk_sim_packet *packet)
+{
+    const struct gk_sim_node *node = packet->to_shard
+                                         ? &sim->nodes[gk_sim_shard_node(packet->shard)]
+                                         : &sim->nodes[gk_sim_proc_node(packet->proc)];
+
+    return node->state == GK_SIM_ALIVE && (packet->to_shard || node->life == packet->life);
+}
+
 /* Takes the event's packet. */
 void gk_sim_deliver(struct gk_sim *sim, struct gk_sim_event *event)
 {
@@ -255,6 +279,8 @@ void gk_sim_deliver(struct gk_sim *sim, struct gk_sim_event *event)
     struct gk_msg msg;
     struct gk_words words;
     enum gk_err err = gk_msg_from_wire(packet->parts, packet->parts_count, &msg, &words);
+    uint64_t bad_before = bad_messages(sim, packet);
+    bool heard = is_heard(sim, packet);
 
     sim->pairs[packet->proc][packet->shard].in_flight[direction(packet->to_shard)]--;
     gk_sim_say(sim, event->node, "<- %s%s %u: %s step %" PRIu64 " chunk %" PRIu32 "%s%s",
@@ -267,12 +293,14 @@ void gk_sim_deliver(struct gk_sim *sim, struct gk_sim_event *event)
                     packet->corrupt ? "damaged and accepted" : "right and refused",
                     err ? words.text : "");
     }
-    if (packet->to_shard) {
+    if (heard && packet->to_shard) {
         to_shard(sim, packet, &msg, err, words.text);
-    } else {
+    } else if (heard) {
         to_proc(sim, packet, &msg, err, words.text);
     }
-    if (!err) {
+    if (err) {
+        check_refusal(sim, packet, heard, bad_before);
+    } else {
         gk_msg_clear(&msg);
     }
     gk_sim_packet_free(packet);
@@ -314,7 +342,8 @@ void gk_sim_connect(struct gk_sim *sim, uint32_t proc, uint32_t shard)
 
         /* It waited in the worker's socket, and is the first thing that the new peer hears. */
         if (packet && packet->late && packet->to_shard && packet->proc == proc &&
-            packet->shard == shard && packet->requeued) {
+            packet->shard == shard && packet->requeued &&
+            packet->life == sim->nodes[gk_sim_proc_node(proc)].life) {
             packet->route = pair->route;
         }
     }
@@ -372,7 +401,8 @@ void gk_sim_disconnect(struct gk_sim *sim, uint32_t proc, uint32_t shard)
     }
 }
 
-/* An old message to this shard comes once more, on its old route or on a new one. */
+/* An old message to this shard comes once more; on the newest route when its process still lives,
+ * otherwise on the old one: nobody speaks on another process's connection. */
 void gk_sim_replay(struct gk_sim *sim, uint32_t shard)
 {
     const struct gk_sim_packet *old = sim->history[gk_sim_below(&sim->rng, GK_SIM_HISTORY)];
@@ -383,7 +413,8 @@ void gk_sim_replay(struct gk_sim *sim, uint32_t shard)
     }
     packet = packet_copy(old);
     packet->late = true;
-    if (gk_sim_chance(&sim->rng, 1, 2) && sim->pairs[packet->proc][shard].route != 0) {
+    if (packet->life == sim->nodes[gk_sim_proc_node(packet->proc)].life &&
+        sim->pairs[packet->proc][shard].route != 0) {
         packet->route = sim->pairs[packet->proc][shard].route;
     }
     sim->stats.replayed++;

@@ -183,7 +183,8 @@ static void ended(struct gk_sim *sim, struct gk_sim_proc *proc,
         return;
     }
     gk_sim_check_exit(sim, index);
-    if (proc->exit_code != GK_EXIT_OK && sim->options.any_rank && proc->twin) {
+    if (proc->exit_code != GK_EXIT_OK && sim->options.any_rank &&
+        gk_sim_may_be_fenced(sim, index)) {
         gk_sim_proc_kill(sim, index, true, GK_SIM_SECOND); /* and it asks for another rank */
         proc->rank = GK_RANK_ANY;
     } else {

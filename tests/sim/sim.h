@@ -331,6 +331,7 @@ void gk_sim_note(struct gk_sim *sim, uint64_t a, uint64_t b); /* into the digest
 void gk_sim_check_reply(struct gk_sim *sim, uint32_t shard, const struct gk_msg *msg);
 void gk_sim_check_wait_line(struct gk_sim *sim, uint32_t node, const char *id, const char *words);
 void gk_sim_check_waits(struct gk_sim *sim);
+bool gk_sim_may_be_fenced(const struct gk_sim *sim, uint32_t proc);
 void gk_sim_check_exit(struct gk_sim *sim, uint32_t proc);
 void gk_sim_check_end(struct gk_sim *sim);
 
