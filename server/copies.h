@@ -6,6 +6,7 @@
 #include "common/buf.h"
 #include "common/limits.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum {
@@ -22,6 +23,7 @@ struct gk_copy {
 struct gk_copies {
     struct gk_copy list[GK_COPIES_MAX];
     uint32_t next;
+    bool diverged; /* a value was not finite: no peer would take it */
 };
 
 /* A reference to a copy of `count` values as they are now, and its CRC-32C; NULL: no memory.  Loop

@@ -56,7 +56,7 @@ const struct gk_program *gk_server_program(void)
                    "the parameters.",
         .usage = "[options]",
         .notes =
-            "Exit codes: 0 done, 64 wrong flags, 65 the sum of the gradients is not finite, 69 "
+            "Exit codes: 0 done, 64 wrong flags, 65 the training has diverged, 69 "
             "workers are\n"
             "missing at the deadline or the launcher is gone, 70 internal or no memory, 75 the "
             "port is "

@@ -55,6 +55,7 @@ struct shell {
     struct gk_server_actions *actions;
     struct gk_server_memory memory; /* of the compute thread during a SETUP */
     struct gk_copies copies;
+    bool diverged; /* a parameter is not finite: told to stop */
 
     struct gk_server_event events[EVENTS_MAX];
     struct gk_feed feed;
@@ -173,12 +174,28 @@ static void send_frame(struct shell *shell, struct gk_server_action *action, str
     gk_msg_clear(&action->msg);
 }
 
+/* Finite sums can still add up to parameters that are not: the workers would refuse them and wait
+ * for ever. */
 static void send_params(struct shell *shell, struct gk_server_action *action)
 {
+    static const struct gk_server_event diverged = {
+        .kind = GK_SERVER_STOP,
+        .exit_code = GK_EXIT_DATA,
+        .words = "a parameter is not finite: the training has diverged; a smaller learning rate or "
+                 "gradient clipping would help",
+    };
     uint32_t crc = 0;
     struct gk_buf *copy =
         gk_copies_get(&shell->copies, action->u.params.values, action->u.params.count, &crc);
 
+    if (shell->copies.diverged) {
+        gk_buf_unref(copy);
+        if (!shell->diverged) { /* one step may ask for many copies */
+            shell->diverged = true;
+            feed(shell, &diverged);
+        }
+        return;
+    }
     send_frame(shell, action, copy, crc);
 }
 

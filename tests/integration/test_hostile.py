@@ -4,8 +4,10 @@ Method: a client of our own (zmtp.py) that breaks the rules at every level, agai
 STATUS, log and /proc tell.  Attacks are repeated as long as the job runs, so that none comes too late."""
 import contextlib
 import json
+import math
 import os
 import random
+import struct
 import threading
 import time
 
@@ -356,6 +358,28 @@ def test_puller_that_never_reads():
                 wait_until(lambda: counters(address)["dropped_out"] >= 900, "answers that nobody reads are dropped")
                 expect(resident(pid) <= 1.2 * base + SLACK_BYTES, "the answers pile up")
             expect(peak.bytes <= 1.2 * base + SLACK_BYTES, f"from {base / MIB:.0f} to {peak.bytes / MIB:.0f} MiB")
+
+
+def test_pushes_that_add_up_to_infinity():
+    """Each push is finite and so is each sum: when the parameters are not any more, the server says so and ends."""
+    with Cluster() as cluster:
+        server = cluster.server()
+        address = address_of(server)
+        value = struct.pack("<f", 3e38) * 16
+        with zmtp.Dealer(address) as dealer:
+            header, _ = dealer.ask(zmtp.hello(77), 77)
+            session = header["session"]
+            zmtp.init(dealer, session, 16)
+            with contextlib.suppress(ConnectionResetError):
+                for step in range(50):
+                    dealer.ask(zmtp.message(zmtp.PUSH, value, session=session, req_id=1000 + step, incarnation=1, step=step,
+                                            base_version=step, lo=0, hi=16, samples=1, push_id=9 + step, chunks=1, push_bytes=64,
+                                            index_encoding=4, value_encoding=1, count=16), 1000 + step)
+                    header, parts = dealer.ask(zmtp.message(zmtp.PULL, session=session, req_id=5000 + step, incarnation=1,
+                                                            version=step + 1, lo=0, hi=16), 5000 + step)
+                    expect(math.isfinite(struct.unpack("<f", parts[0][:4])[0]), f"an infinity is served: {header}")
+        words = server.wait_event("death")["words"]
+        expect(server.wait(30) == 65 and "not finite" in words, f"{server.process.returncode}: {words}")
 
 
 def test_many_unfinished_messages():

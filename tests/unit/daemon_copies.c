@@ -57,3 +57,24 @@ Test(daemon_copies, forget)
     gk_copies_forget(&copies);
     gk_copies_forget(&copies);
 }
+
+/* Wherever the one bad value lies. */
+Test(daemon_copies, diverged)
+{
+    static const uint32_t bits[] = {0x7f800000, 0xff800000, 0x7fc00000, 0xffffffff};
+    struct gk_copies copies = {.next = 0};
+    uint32_t crc;
+
+    for (uint32_t i = 0; i < FLOATS; i++) {
+        float held = values[0][i];
+
+        gk_buf_unref(gk_copies_get(&copies, values[0], FLOATS, &crc));
+        cr_assert_not(copies.diverged);
+        gk_copies_forget(&copies);
+        memcpy(&values[0][i], &bits[i % 4], sizeof(bits[0]));
+        gk_buf_unref(gk_copies_get(&copies, values[0], FLOATS, &crc));
+        cr_assert(copies.diverged, "value %u", i);
+        gk_copies_forget(&copies);
+        values[0][i] = held;
+    }
+}
