@@ -119,7 +119,8 @@ static void alias(struct packet *packet)
     } else {
         msg.h.req_id = worker_shell_alias(&net.worker[packet->life], packet->server, &msg.h);
     }
-    fuzz_message_check_ours(&msg, &changed);
+    fuzz_message_check_ours(&msg);
+    fuzz_message_send(&msg, &changed);
     gk_msg_clear(&msg);
     fuzz_message_clear(&packet->message);
     packet->message = changed;
@@ -317,7 +318,8 @@ static void ask(uint32_t kind)
     struct gk_msg msg = {.h = {.kind = kind, .req_id = 5, .rank = GK_RANK_ANY}};
     struct fuzz_event event = {.op = FUZZ_MESSAGE, .who = 9};
 
-    fuzz_message_check_ours(&msg, &event.message);
+    fuzz_message_check_ours(&msg);
+    fuzz_message_send(&msg, &event.message);
     to_server(0, &event);
     fuzz_message_clear(&event.message);
 }
@@ -333,7 +335,8 @@ static void say_no(uint32_t code, uint32_t flags)
     struct fuzz_event event = {.op = FUZZ_MESSAGE};
 
     gk_words_set(&msg.words, "no");
-    fuzz_message_check_ours(&msg, &event.message);
+    fuzz_message_check_ours(&msg);
+    fuzz_message_send(&msg, &event.message);
     to_worker(0, &event);
     fuzz_message_clear(&event.message);
 }

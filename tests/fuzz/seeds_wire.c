@@ -45,7 +45,8 @@ static void write_message(uint32_t kind, uint32_t variant)
     char name[64];
 
     legal_message(&draw, kind, &msg);
-    fuzz_message_check_ours(&msg, &message);
+    fuzz_message_check_ours(&msg);
+    fuzz_message_send(&msg, &message);
     gk_msg_clear(&msg);
     name_of(name, sizeof(name), gk_kind_name(kind), variant);
     message.skewed = variant % 2 == 1;

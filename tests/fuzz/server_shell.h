@@ -28,7 +28,7 @@ struct server_shell {
     uint32_t pending_count;
     uint64_t session[FUZZ_SERVER_WORKERS_MAX]; /* as the last WELCOME said */
     uint64_t now_us, timer_us;
-    bool exited;
+    bool exited, diverged;
     /* Who hears what is sent, or NULL: takes the message. */
     void (*sent)(void *context, uint64_t route, const struct fuzz_message *message);
     void *context;

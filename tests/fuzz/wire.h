@@ -54,14 +54,20 @@ void fuzz_message_seal(struct fuzz_message *message);
  * beyond them; one reference each. */
 void fuzz_message_bufs(const struct fuzz_message *message, struct gk_buf **ret_parts);
 
-/* gk_msg_from_wire() on the parts, and what it promises of its result, good or bad: an error has
- * words and a header that can be answered, a good message is written again as the same bytes.
- * `ret_msg` is to be cleared in both cases. */
+/* gk_msg_from_wire() on the parts.  `ret_msg` is to be cleared in any case. */
+enum gk_err fuzz_message_take(const struct fuzz_message *message, struct gk_msg *ret_msg,
+                              struct gk_words *words);
+
+/* The same, and what it promises of its result, good or bad: an error has words and a header that
+ * can be answered, a good message is written again as the same bytes. */
 enum gk_err fuzz_message_parse(const struct fuzz_message *message, struct gk_msg *ret_msg,
                                struct gk_words *words);
 
-/* A message of our own: it can be sent, and whoever gets it takes it.  The parts go to `sent`
- * unless that is NULL. */
-void fuzz_message_check_ours(const struct gk_msg *msg, struct fuzz_message *sent);
+/* A message of our own as it goes over the wire; gk_msg_to_wire() asserts that it obeys the rules.
+ */
+void fuzz_message_send(const struct gk_msg *msg, struct fuzz_message *sent);
+
+/* Whoever gets this message of our own takes it. */
+void fuzz_message_check_ours(const struct gk_msg *msg);
 
 #endif

@@ -77,7 +77,7 @@ static void send_message(struct worker_shell *shell, struct gk_worker_action *ac
     }
     shell->requests[action->shard][(*count)++ % FUZZ_WORKER_REQUESTS_MAX] =
         (struct worker_request){.kind = action->msg.h.kind, .req_id = action->msg.h.req_id};
-    fuzz_message_check_ours(&action->msg, &message);
+    fuzz_message_send(&action->msg, &message);
     if (shell->sent) {
         shell->sent(shell->context, action->shard, &message);
     }
@@ -236,7 +236,7 @@ static void take_message(struct worker_shell *shell, const struct fuzz_event *ev
     struct gk_msg msg;
     struct gk_words words;
 
-    if (fuzz_message_parse(&event->message, &msg, &words)) {
+    if (fuzz_message_take(&event->message, &msg, &words)) {
         in.kind = GK_WORKER_BAD_MESSAGE;
         in.words = words.text;
     } else {
