@@ -68,7 +68,8 @@ void gk_server_check(const struct gk_server *server)
     GK_ASSERT(state != GK_SHARD_RUNNING || (durable->initialised && !durable->finished));
     GK_ASSERT(state != GK_SHARD_FINISHED || durable->finished);
     GK_ASSERT(!durable->initialised || durable->memory.tables);
-    GK_ASSERT(server->live.init.setup_op == 0 || state == GK_SHARD_SETUP);
+    GK_ASSERT(server->live.init.setup_op == 0 || state == GK_SHARD_SETUP ||
+              state == GK_SHARD_DRAINING); /* when a record of members was in flight at STOP */
     GK_ASSERT(!server->live.init.writing || state == GK_SHARD_INIT || state == GK_SHARD_DRAINING);
     for (uint32_t r = 0; r < server->config.workers; r++) {
         check_member(server, r);
