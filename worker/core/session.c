@@ -125,7 +125,8 @@ static void send_hello(struct gk_worker *worker, struct gk_shard *shard)
     hello->role = 1;
     hello->life_nonce = worker->life_nonce;
     /* Whoever holds the rank after this life had it is no life that somebody has reaped. */
-    hello->takeover = worker->config->takeover && !shard->welcomed;
+    hello->takeover = worker->config->takeover && !shard->welcomed &&
+                      worker->config->rank != GK_RANK_ANY; /* its rank may be anybody's */
     fill_slot(worker, shard, hello);
     gk_words_set(&msg->words, "%s", worker->config->job);
 }
