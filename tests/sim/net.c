@@ -350,9 +350,21 @@ void gk_sim_connect(struct gk_sim *sim, uint32_t proc, uint32_t shard)
     gk_sim_proc_step(sim, proc, &event);
 }
 
+/* What a process had sent before it died may arrive all the same, up to some moment. */
+static bool outlives(const struct gk_sim *sim, const struct gk_sim_event *event, uint64_t until_us)
+{
+    const struct gk_sim_packet *packet = event->packet;
+    uint32_t sender =
+        packet->to_shard ? gk_sim_proc_node(packet->proc) : gk_sim_shard_node(packet->shard);
+
+    return event->at_us <= until_us && sim->nodes[sender].state != GK_SIM_ALIVE;
+}
+
 /* What is under way is lost, or becomes late. */
 static void cut_packets(struct gk_sim *sim, uint32_t proc, uint32_t shard)
 {
+    uint64_t until_us = sim->now_us + gk_sim_below(&sim->rng, 2 * sim->options.latency_us_max);
+
     for (uint32_t i = 0; i < sim->queue.count;) {
         struct gk_sim_packet *packet = sim->queue.events[i].packet;
         struct gk_sim_event event;
@@ -361,7 +373,8 @@ static void cut_packets(struct gk_sim *sim, uint32_t proc, uint32_t shard)
             i++;
             continue;
         }
-        if (!sim->calm && gk_sim_chance(&sim->rng, sim->options.faults.late, 1000)) {
+        if (!sim->calm && (outlives(sim, &sim->queue.events[i], until_us) ||
+                           gk_sim_chance(&sim->rng, sim->options.faults.late, 1000))) {
             packet->late = true;
             packet->requeued = packet->to_shard && gk_sim_chance(&sim->rng, 1, 2);
             sim->stats.late++;
@@ -447,7 +460,9 @@ void gk_sim_stranger(struct gk_sim *sim, uint32_t shard)
     struct gk_sim_packet *packet;
     struct gk_msg msg = {0};
     struct gk_header *h = &msg.h;
-    bool other_name = !shadow->initialised || gk_sim_chance(&sim->rng, 1, 2);
+    /* As long as a shard may have no job it cannot know that a HELLO is of another run. */
+    bool may_tell = shadow->initialised && !sim->options.faults.reinit;
+    bool other_name = !may_tell || gk_sim_chance(&sim->rng, 1, 2);
 
     h->kind = kinds[gk_sim_below(&sim->rng, sizeof(kinds) / sizeof(kinds[0]))];
     h->req_id = gk_sim_next(&sim->rng);
