@@ -15,7 +15,7 @@ import zmtp
 from cluster import Cluster, address_of, expect, job_hash, main, train, wait_until
 
 TRAINING = ("--model", "fnn3", "--batch", 64, "--seed", 9)
-STEPS, STEPS_MAX = 4000, 36000
+STEPS, STEPS_MAX = 4000, 12000
 WORKERS = 2
 MIB = 1 << 20
 # Beside a fifth of what the server had: an unfinished message and a full outbox, and what the allocator keeps of them.
