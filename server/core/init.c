@@ -293,6 +293,9 @@ void gk_server_init_setup_done(struct gk_server *server, const struct gk_server_
     struct gk_words words;
 
     init->setup_op = 0;
+    if (server->live.state != GK_SHARD_SETUP) {
+        return; /* draining, with a record in flight; the memory is the shell's anyway */
+    }
     if (ev->err != GK_OK) {
         gk_words_set(&words, "%s", ev->words ? ev->words : gk_err_text(ev->err));
         gk_server_init_clear(server);

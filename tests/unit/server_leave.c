@@ -213,6 +213,30 @@ Test(server_leave, stop_is_bounded)
 }
 
 /* The record that ends the job is on its way when the signal comes. */
+/* Memory comes while the record of a member is still being written. */
+Test(server_leave, stop_while_memory_is_set_up)
+{
+    struct rig *rig = rig_new(2, 1, 0);
+    struct gk_msg msg;
+
+    rig_start(rig);
+    rig_hello(rig, 0, 1);
+    rig_hello(rig, 1, 1);
+    rig->held = 1u << GK_SERVER_SETUP | 1u << GK_SERVER_WRITE;
+    msg = rig_init_msg(rig, 0, RIG_INIT_ID);
+    rig_send(rig, rig_route(0, 1), &msg);
+    gk_msg_clear(&msg);
+    cr_assert_eq(rig_view(rig).state, GK_SHARD_SETUP);
+    msg = rig_hello_msg(rig, 1, 2);
+    msg.body.hello.takeover = true;
+    rig_send(rig, rig_route(1, 2), &msg);
+    rig_event(rig, (struct gk_server_event){.kind = GK_SERVER_STOP, .exit_code = 143});
+    cr_assert_eq(rig_view(rig).state, GK_SHARD_DRAINING);
+    rig_release(rig);
+    cr_assert(rig->exited && rig->exit_code == 143);
+    rig_free(rig);
+}
+
 Test(server_leave, stop_while_it_finishes)
 {
     struct rig *rig = rig_running(1);
