@@ -1,5 +1,6 @@
 #include "common/exit.h"
 #include "common/log.h"
+#include "common/net/process.h"
 #include "server/shell.h"
 
 #include <inttypes.h>
@@ -16,9 +17,11 @@ int main(int argc, char **argv)
                                         .argv = argv,
                                         .values = &options,
                                         .values_bytes = sizeof(options)};
-    enum gk_err err = gk_config_load(&args, &config, &exit_code, &words);
+    enum gk_err err;
     char who[32];
 
+    gk_process_begin();
+    err = gk_config_load(&args, &config, &exit_code, &words);
     if (err == GK_E_HELP) {
         return GK_EXIT_OK;
     }

@@ -1,5 +1,6 @@
 #include "common/exit.h"
 #include "common/log.h"
+#include "common/net/process.h"
 #include "common/net/daemon.h"
 #include "worker/shell.h"
 
@@ -49,8 +50,10 @@ int main(int argc, char **argv)
                                         .argv = argv,
                                         .values = &options,
                                         .values_bytes = sizeof(options)};
-    enum gk_err err = gk_config_load(&args, &config, &exit_code, &words);
+    enum gk_err err;
 
+    gk_process_begin();
+    err = gk_config_load(&args, &config, &exit_code, &words);
     if (err == GK_E_HELP) {
         return GK_EXIT_OK;
     }

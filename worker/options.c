@@ -92,9 +92,11 @@ const struct gk_program *gk_worker_program(void)
 {
     static const struct gk_program program = {
         .name = "gkps-worker",
-        .summary =
-            "Train as one worker of a job: gradients, selection, sparse push, dense pull.\n"
-            "All workers of a job need the same training, compression and optimizer options.",
+        .summary = "Train as one worker of a job: gradients, selection, sparse push, dense pull. "
+                   "All workers "
+                   "of a job need the same options: model, steps, seed, density and optimizer are "
+                   "compared "
+                   "and refused when they differ; batch, data and operator are not compared.",
         .usage = "[options]",
         .notes = "Exit codes: 0 done, 64 wrong flags, 65 data, 69 a peer is missing or lost, 70 "
                  "internal or no\n"

@@ -121,7 +121,7 @@ static enum gk_code check_spec(struct hello *hello)
     if (body->spec_hash != 0 && spec_hash != 0 && body->spec_hash != spec_hash) {
         gk_words_set(&hello->words,
                      "the worker's job spec (%016" PRIx64 ") is not the job's (%016" PRIx64
-                     "): optimizer, schedule, seed or steps differ",
+                     "): optimizer, schedule, seed, steps or density differ",
                      body->spec_hash, spec_hash);
         return GK_CODE_WRONG_SPEC;
     }

@@ -2,6 +2,7 @@
 Method: real processes; kill -9, signals and start orders; the process table and the model hash tell."""
 import json
 import os
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -110,6 +111,15 @@ def test_any_order_by_hand():
     by_hand(("w1", "w0", "s1", "s0"), expected)
     by_hand(("w0", "s1", "w1", "!", "s0"), expected)
     by_hand(("s0", "w1", "s1", "!", "w0"), expected)
+
+
+def test_closed_standard_descriptors():
+    """The event loop must not be given descriptors 0 to 2."""
+    for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
+        command = f"exec {shlex.quote(program('gkps'))} run --steps 5 --workers 2 --servers 1 {closed}"
+        run = subprocess.run(["sh", "-c", command], env=environment(), timeout=120, check=False, stdin=subprocess.DEVNULL,
+                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        expect(run.returncode == 0, f"gkps run {closed}: {run.returncode}")
 
 
 def test_ranks_that_shard_0_assigns():
