@@ -95,7 +95,11 @@ static void lie_in(enum gk_worker_phase phase, uint64_t seed, uint32_t rounds)
         }
         phases_close(&liar.rig, &liar.toy);
     }
-    cr_assert_gt(liar.exits, 0, "some lies are believed");
+    if (phase == GK_PHASE_LEAVING) {
+        cr_assert_eq(liar.exits, 0, "what is complete stays so");
+    } else {
+        cr_assert_gt(liar.exits, 0, "some lies are believed");
+    }
     cr_assert_eq(liar.installs, 0, "but nobody guesses version, range and request");
 }
 
