@@ -269,7 +269,12 @@ static void begin(struct gk_server *server, const struct gk_msg *msg)
     }
     gk_server_init_clear(server);
     for (uint32_t r = 0; r < server->config.workers; r++) {
-        server->live.members[r].pulls_count = 0; /* they waited for a version of the former init */
+        struct gk_member *member = &server->live.members[r];
+
+        member->pulls_count = 0; /* they waited for a version of the former init */
+        if (r > 0 && server->durable.initialised) {
+            member->session = 0; /* it may have begun with that one, and must see this one first */
+        }
     }
     server->durable.initialised = false;
     server->durable.job_uid = (struct gk_uid){0};

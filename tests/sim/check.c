@@ -218,6 +218,18 @@ bool gk_sim_may_be_fenced(const struct gk_sim *sim, uint32_t index)
     return sim->procs[index].twin;
 }
 
+/* A rank 0 that comes back with other initial parameters while others begin with the former ones:
+ * whoever sees both says so and exits, and the job must be started again. */
+static bool saw_two_inits(const struct gk_sim *sim, int exit_code)
+{
+    for (uint32_t s = 0; s < sim->options.servers; s++) {
+        if (sim->ledger.shadows[s].version > 0) {
+            return false;
+        }
+    }
+    return exit_code == GK_EXIT_REFUSED && sim->options.faults.reinit && sim->losses[0] > 0;
+}
+
 void gk_sim_check_exit(struct gk_sim *sim, uint32_t index)
 {
     const struct gk_sim_proc *proc = &sim->procs[index];
@@ -226,6 +238,8 @@ void gk_sim_check_exit(struct gk_sim *sim, uint32_t index)
 
     if (code == GK_EXIT_OK) {
         check_leave(sim, index);
+    } else if (saw_two_inits(sim, code)) {
+        sim->given_up = true;
     } else if (code != sim->expected_exit && !(fenced && gk_sim_may_be_fenced(sim, index))) {
         gk_sim_fail(sim, "exit", "rank %u exits with %d: %s", proc->rank, code,
                     sim->last_words[gk_sim_proc_node(index)]);

@@ -144,6 +144,16 @@ static void after_shard(struct gk_sim *sim, uint32_t shard)
     }
 }
 
+/* A memory that is lost while its push is under way is the worst: part of that may arrive. */
+static uint32_t lose_chance(const struct gk_sim *sim, uint32_t proc)
+{
+    bool pushing = sim->procs[proc].phase == GK_PHASE_EXCHANGING &&
+                   sim->procs[proc].slot_step > 0 &&
+                   sim->nodes[gk_sim_proc_node(proc)].progress_us == sim->now_us;
+
+    return sim->options.faults.lose_worker * (pushing ? 4 : 1);
+}
+
 /* A worker that leaves has nothing more to lose, and its servers may be gone before it is back. */
 static void after_proc(struct gk_sim *sim, uint32_t proc)
 {
@@ -166,7 +176,7 @@ static void after_proc(struct gk_sim *sim, uint32_t proc)
         gk_sim_proc_kill(sim, proc, false, gk_sim_below(&sim->rng, f->down_us_max + 1));
     } else if (strikes(sim, f->stop_worker)) {
         stop(sim, gk_sim_proc_node(proc));
-    } else if (strikes(sim, f->lose_worker)) {
+    } else if (strikes(sim, lose_chance(sim, proc))) {
         gk_sim_proc_kill(sim, proc, true, gk_sim_below(&sim->rng, f->down_us_max + 1));
     } else if (strikes(sim, f->twin)) {
         twin(sim, proc);

@@ -350,31 +350,51 @@ void gk_sim_connect(struct gk_sim *sim, uint32_t proc, uint32_t shard)
     gk_sim_proc_step(sim, proc, &event);
 }
 
-/* What a process had sent before it died may arrive all the same, up to some moment. */
-static bool outlives(const struct gk_sim *sim, const struct gk_sim_event *event, uint64_t until_us)
+static bool of_pair(const struct gk_sim_packet *packet, uint32_t proc, uint32_t shard)
 {
-    const struct gk_sim_packet *packet = event->packet;
+    return packet && packet->proc == proc && packet->shard == shard && !packet->late;
+}
+
+static bool of_the_dead(const struct gk_sim *sim, const struct gk_sim_packet *packet)
+{
     uint32_t sender =
         packet->to_shard ? gk_sim_proc_node(packet->proc) : gk_sim_shard_node(packet->shard);
 
-    return event->at_us <= until_us && sim->nodes[sender].state != GK_SIM_ALIVE;
+    return sim->nodes[sender].state != GK_SIM_ALIVE;
+}
+
+/* What a process had sent before it died may arrive all the same, up to some message. */
+static uint64_t draw_last(struct gk_sim *sim, uint32_t proc, uint32_t shard)
+{
+    uint64_t last_us = 0;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < sim->queue.count; i++) {
+        const struct gk_sim_event *event = &sim->queue.events[i];
+
+        if (of_pair(event->packet, proc, shard) && of_the_dead(sim, event->packet) &&
+            gk_sim_chance(&sim->rng, 1, ++count)) {
+            last_us = event->at_us;
+        }
+    }
+    return sim->calm || gk_sim_chance(&sim->rng, 1, 4) ? 0 : last_us;
 }
 
 /* What is under way is lost, or becomes late. */
 static void cut_packets(struct gk_sim *sim, uint32_t proc, uint32_t shard)
 {
-    uint64_t until_us = sim->now_us + gk_sim_below(&sim->rng, 2 * sim->options.latency_us_max);
+    uint64_t last_us = draw_last(sim, proc, shard);
 
     for (uint32_t i = 0; i < sim->queue.count;) {
         struct gk_sim_packet *packet = sim->queue.events[i].packet;
         struct gk_sim_event event;
 
-        if (!packet || packet->proc != proc || packet->shard != shard || packet->late) {
+        if (!of_pair(packet, proc, shard)) {
             i++;
             continue;
         }
-        if (!sim->calm && (outlives(sim, &sim->queue.events[i], until_us) ||
-                           gk_sim_chance(&sim->rng, sim->options.faults.late, 1000))) {
+        if ((of_the_dead(sim, packet) && sim->queue.events[i].at_us <= last_us) ||
+            (!sim->calm && gk_sim_chance(&sim->rng, sim->options.faults.late, 1000))) {
             packet->late = true;
             packet->requeued = packet->to_shard && gk_sim_chance(&sim->rng, 1, 2);
             sim->stats.late++;

@@ -30,11 +30,11 @@ static uint64_t spread(struct gk_sim_rng *rng, uint64_t lo, uint64_t hi)
 
 static void draw_job(struct gk_sim_options *o, struct gk_sim_rng *rng)
 {
-    static const uint32_t chunks[] = {4, 8, 16, 64, 4096};
+    static const uint32_t chunks[] = {4, 4, 8, 8, 16, 4096};
 
     o->workers = (uint32_t)gk_sim_between(rng, 1, GK_SIM_RANKS_MAX);
     o->servers = (uint32_t)gk_sim_between(rng, 1, GK_SIM_SHARDS_MAX);
-    o->params_count = 16 * o->servers + gk_sim_below(rng, 64);
+    o->params_count = 16 * o->servers + gk_sim_below(rng, 128);
     o->steps = gk_sim_between(rng, 3, GK_SIM_STEPS_MAX);
     o->worker_chunk = chunks[gk_sim_below(rng, sizeof(chunks) / sizeof(chunks[0]))];
     o->server_chunk =
@@ -82,8 +82,8 @@ static void draw_faults(struct gk_sim_faults *f, struct gk_sim_rng *rng)
     f->stop_shard = swarm(rng, 200, 2000);
     f->kill_worker = swarm(rng, 500, 4000);
     f->stop_worker = swarm(rng, 200, 2000);
-    if (gk_sim_chance(rng, 1, 3)) {
-        f->lose_worker = swarm(rng, 400, 2000);
+    if (gk_sim_chance(rng, 2, 5)) {
+        f->lose_worker = swarm(rng, 1000, 6000);
         f->twin = swarm(rng, 200, 1000);
         f->reinit = gk_sim_chance(rng, 1, 2);
     }

@@ -299,7 +299,7 @@ bool gk_sim_turn(struct gk_sim *sim)
     if (sim->stats.events > EVENTS_MAX) {
         gk_sim_fail(sim, "P6", "%d events, and no end", EVENTS_MAX);
     }
-    return !gk_sim_failed(sim) && !gk_sim_done(sim);
+    return !gk_sim_failed(sim) && !gk_sim_done(sim) && !sim->given_up;
 }
 
 /* What everybody waits for, in words. */
@@ -343,7 +343,7 @@ void gk_sim_finish(struct gk_sim *sim)
     for (uint32_t i = 0; i < sim->options.servers; i++) {
         sim->stats.lost_pushes += sim->ledger.shadows[i].lost;
     }
-    if (!gk_sim_failed(sim)) {
+    if (!gk_sim_failed(sim) && !sim->given_up) {
         gk_sim_check_end(sim);
     }
 }

@@ -33,7 +33,7 @@ struct gk_sim;
 
 enum {
     GK_SIM_HISTORY = 64,
-    GK_SIM_INITS_MAX = 64,
+    GK_SIM_INITS_MAX = 256,
     GK_SIM_KEPT_MAX = 256,
     GK_SIM_LINEAGES_MAX = 4096
 };
@@ -290,6 +290,7 @@ struct gk_sim {
     uint32_t kept_count;
     uint32_t losses[GK_SIM_RANKS_MAX]; /* of the memory of a rank, so far */
     uint32_t losses_count;
+    bool given_up;     /* the job cannot go on, and has said so */
     int expected_exit; /* of workers, in stories that end badly */
 
     struct gk_sim_stats stats;

@@ -116,6 +116,9 @@ Test(server_init, another_init_id_starts_over)
     cr_assert(rig_view(rig).state == GK_SHARD_RUNNING && rig_view(rig).init_id == RIG_INIT_ID + 2 &&
               has_initial(rig));
     rig_push(rig, 1, 0);
+    cr_code(rig, GK_CODE_NO_SESSION); /* it may have computed on the former init */
+    rig_hello(rig, 1, 1);
+    rig_push(rig, 1, 0);
     rig_init_chunk(rig, 0, RIG_INIT_ID + 3);
     cr_code(rig, GK_CODE_BAD_SHAPE);
     cr_assert(rig_view(rig).state == GK_SHARD_RUNNING && rig_view(rig).init_id == RIG_INIT_ID + 2);

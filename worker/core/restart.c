@@ -60,3 +60,18 @@ bool gk_worker_resumes(struct gk_worker *worker, uint64_t highest)
     worker->resumes = false;
     return resumes;
 }
+
+void gk_worker_forget(struct gk_worker *worker)
+{
+    if (!worker->resumes) {
+        return;
+    }
+    worker->resumes = false;
+    gk_ring_clear(worker);
+    worker->first_step = worker->next_step = 0;
+    worker->version = worker->target = 0;
+    (void)gk_worker_emit(worker, GK_WORKER_RESET);
+    gk_worker_trace(worker, GK_LOG_WARN, "WORKER-LOST",
+                    "rank %u belongs to another process now: what this one held of it is void",
+                    worker->rank);
+}

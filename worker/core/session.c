@@ -309,16 +309,21 @@ void gk_session_welcome(struct gk_worker *worker, struct gk_shard *shard, const 
 }
 
 /* Shard 0 has given our rank to another life while we were away, before we had joined: it may have
- * another one. */
-static bool loses_rank(const struct gk_worker *worker, const struct gk_shard *shard, uint32_t code)
+ * another one for us.  A slot is kept as long as the holder may be our own former life. */
+static bool loses_rank(const struct gk_worker *worker, const struct gk_shard *shard,
+                       const struct gk_header *header)
 {
+    bool others = !worker->resumes || header->incarnation >= worker->born_incarnation;
+
     return shard->index == 0 && worker->config->rank == GK_RANK_ANY &&
-           worker->rank != GK_RANK_ANY && !worker->all_welcomed && !worker->resumes &&
-           (code == GK_CODE_STALE_LIFE || code == GK_CODE_HELD);
+           worker->rank != GK_RANK_ANY && !worker->all_welcomed && others &&
+           (header->code == GK_CODE_HELD ||
+            (header->code == GK_CODE_STALE_LIFE && !worker->resumes));
 }
 
 static void lose_rank(struct gk_worker *worker)
 {
+    gk_worker_forget(worker);
     worker->rank = GK_RANK_ANY;
     for (uint32_t i = 0; i < worker->config->servers; i++) {
         greet_again(worker, &worker->shards[i]);
@@ -336,7 +341,7 @@ void gk_session_refuse(struct gk_worker *worker, struct gk_shard *shard, const s
         return;
     }
     shard->heard_us = worker->now_us;
-    if (loses_rank(worker, shard, msg->h.code)) {
+    if (loses_rank(worker, shard, &msg->h)) {
         lose_rank(worker);
         return;
     }

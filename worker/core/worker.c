@@ -135,6 +135,7 @@ static void start(struct gk_worker *worker)
 
     worker->started_us = worker->now_us;
     worker->incarnation++;
+    worker->born_incarnation = worker->incarnation;
     worker->life_nonce = draw64(&rng, 0) | 1;
     worker->minted_uid.hi = draw64(&rng, 1) | 1;
     worker->minted_uid.lo = draw64(&rng, 2);
