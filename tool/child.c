@@ -298,7 +298,10 @@ void gk_child_reason(const struct gk_child *child, struct gk_words *words)
     char name[32], number[80];
 
     gk_child_name(child, name, sizeof(name));
-    if (child->term_signal) {
+    if (child->term_signal == SIGKILL && child->killed) {
+        gk_words_set(words, "%s had to be killed%s%s", name, child->death[0] ? ": " : "",
+                     child->death);
+    } else if (child->term_signal) {
         signal_name(child->term_signal, number, sizeof(number));
         gk_words_set(words, "%s was killed by %s", name, number);
     } else if (child->death[0]) {

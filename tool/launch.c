@@ -72,14 +72,14 @@ static void end_when_empty(struct gk_launch *launch)
     }
 }
 
-static void kill_all(struct gk_launch *launch)
+void gk_launch_kill(struct gk_launch *launch)
 {
     launch->killed_us = gk_now_us();
     gk_fleet_signal(&launch->fleet, GK_ROLE_WORKER, SIGKILL);
     gk_fleet_signal(&launch->fleet, GK_ROLE_SERVER, SIGKILL);
 }
 
-static void stop_servers(struct gk_launch *launch)
+void gk_launch_stop_servers(struct gk_launch *launch)
 {
     launch->servers_stopped = true;
     gk_fleet_signal(&launch->fleet, GK_ROLE_SERVER, SIGTERM);
@@ -95,7 +95,7 @@ void gk_launch_drain(struct gk_launch *launch, int code)
     gk_fleet_cancel(&launch->fleet);
     gk_fleet_signal(&launch->fleet, GK_ROLE_WORKER, SIGTERM);
     if (gk_fleet_running(&launch->fleet, GK_ROLE_WORKER) == 0) {
-        stop_servers(launch);
+        gk_launch_stop_servers(launch);
     }
     end_when_empty(launch);
 }
@@ -114,7 +114,7 @@ void gk_launch_summed(struct gk_launch *launch)
 {
     if (launch->state == GK_LAUNCH_SUMMARIES && servers_summed(launch)) {
         gk_launch_set(launch, GK_LAUNCH_LINGER);
-        stop_servers(launch);
+        gk_launch_stop_servers(launch);
         end_when_empty(launch);
     }
 }
@@ -147,7 +147,7 @@ static bool stopped_well(const struct gk_child *child)
            child->term_signal == SIGTERM;
 }
 
-static void end_lost(struct gk_launch *launch)
+void gk_launch_end_lost(struct gk_launch *launch)
 {
     if (launch->emptied) {
         gk_launch_say(
@@ -170,7 +170,7 @@ static void say_lost(struct gk_launch *launch, const struct gk_child *child)
         gk_launch_say(launch, GK_LOG_ERROR, "RUN-CHILD-DIED", "%s", words.text);
     }
     if (gk_fleet_running(&launch->fleet, GK_ROLE_WORKER) == 0) {
-        end_lost(launch);
+        gk_launch_end_lost(launch);
     }
 }
 
@@ -280,7 +280,7 @@ void gk_launch_child_done(struct gk_launch *launch, struct gk_child *child)
         break;
     case GK_LAUNCH_DRAIN:
         if (!launch->servers_stopped && gk_fleet_running(&launch->fleet, GK_ROLE_WORKER) == 0) {
-            stop_servers(launch);
+            gk_launch_stop_servers(launch);
         }
         end_when_empty(launch);
         break;
@@ -308,103 +308,27 @@ void gk_launch_draw(struct gk_launch *launch, uint64_t now_us)
     }
 }
 
-/* Who is waited for in this state. */
-static bool is_missing(const void *context, const struct gk_child *child)
-{
-    const struct gk_launch *launch = context;
-    bool server = child->role == GK_ROLE_SERVER;
-
-    switch (launch->state) {
-    case GK_LAUNCH_SERVERS:
-        return server && !child->address[0];
-    case GK_LAUNCH_SUMMARIES:
-        return server && !launch->tally->servers[child->index].summed;
-    case GK_LAUNCH_WORKERS:
-    case GK_LAUNCH_LINGER:
-    case GK_LAUNCH_LOST:
-    case GK_LAUNCH_DRAIN:
-    case GK_LAUNCH_END:
-        break;
-    }
-    return !child->done;
-}
-
-static void name_missing(const struct gk_launch *launch, char *ret, size_t ret_bytes)
-{
-    gk_fleet_name(&launch->fleet, is_missing, launch, ret, ret_bytes);
-}
-
-static void check_stop_bounds(struct gk_launch *launch, uint64_t now_us)
-{
-    uint64_t waited_us = now_us - launch->since_us;
-    char missing[64];
-
-    if (launch->state == GK_LAUNCH_DRAIN && !launch->servers_stopped &&
-        waited_us > GK_LAUNCH_SERVERS_US) {
-        stop_servers(launch);
-    }
-    if (launch->killed_us == 0 && waited_us > GK_LAUNCH_GRACE_US) {
-        name_missing(launch, missing, sizeof(missing));
-        gk_launch_say(launch, GK_LOG_WARN, "RUN-KILLED", "%s did not stop within %d s: killed",
-                      missing, GK_LAUNCH_GRACE_US / 1000000);
-        kill_all(launch);
-    } else if (launch->killed_us > 0 && now_us - launch->killed_us > GK_LAUNCH_REAP_US) {
-        name_missing(launch, missing, sizeof(missing));
-        gk_launch_say(launch, GK_LOG_ERROR, "RUN-STUCK", "%s cannot be killed and is left behind",
-                      missing);
-        launch->code = GK_EXIT_INTERNAL;
-        gk_launch_set(launch, GK_LAUNCH_END);
-        uv_stop(&launch->loop);
-    }
-}
-
-static void check_bounds(struct gk_launch *launch, uint64_t now_us)
-{
-    uint64_t waited_us = now_us - launch->since_us;
-    char missing[64];
-
-    switch (launch->state) {
-    case GK_LAUNCH_SERVERS:
-        if (waited_us > launch->options->deadline * 1000000) {
-            name_missing(launch, missing, sizeof(missing));
-            gk_launch_say(launch, GK_LOG_ERROR, "RUN-SERVER-LATE",
-                          "%s did not tell its address within %" PRIu64 " s", missing,
-                          launch->options->deadline);
-            gk_launch_drain(launch, GK_EXIT_PEER);
-        }
-        break;
-    case GK_LAUNCH_WORKERS:
-        break; /* the daemons' own deadlines hold, and name whom they wait for */
-    case GK_LAUNCH_SUMMARIES:
-        if (waited_us > GK_LAUNCH_SUMMARIES_US) {
-            name_missing(launch, missing, sizeof(missing));
-            gk_launch_say(launch, GK_LOG_ERROR, "RUN-SUMMARY-LATE",
-                          "%s did not sum up within %d s after the last worker", missing,
-                          GK_LAUNCH_SUMMARIES_US / 1000000);
-            gk_launch_drain(launch, GK_EXIT_PEER);
-        }
-        break;
-    case GK_LAUNCH_LOST:
-        if (waited_us > GK_LAUNCH_LOST_US) {
-            end_lost(launch);
-        }
-        break;
-    case GK_LAUNCH_LINGER:
-    case GK_LAUNCH_DRAIN:
-        check_stop_bounds(launch, now_us);
-        break;
-    case GK_LAUNCH_END:
-        break;
-    }
-}
-
 static void on_tick(uv_timer_t *timer)
 {
     struct gk_launch *launch = timer->data;
+
+    launch->tick_due = true;
+}
+
+/* Behind the reading of this turn of the loop: a child is judged by what it has said, also when all
+ * of us were stopped for a while. */
+static void after_reading(uv_check_t *check)
+{
+    struct gk_launch *launch = check->data;
     uint64_t now_us = gk_now_us();
 
+    gk_launch_forgive(launch, now_us);
+    if (!launch->tick_due || launch->state == GK_LAUNCH_END) {
+        return;
+    }
+    launch->tick_due = false;
     gk_fleet_tick(&launch->fleet, now_us);
-    check_bounds(launch, now_us);
+    gk_launch_check_bounds(launch, now_us);
     gk_launch_restart_due(launch, now_us);
     gk_launch_draw(launch, now_us);
 }
@@ -418,7 +342,7 @@ static void on_signal(uv_signal_t *handle, int number)
     }
     if (launch->interrupted || launch->state == GK_LAUNCH_DRAIN) {
         gk_launch_say(launch, GK_LOG_WARN, "RUN-KILLED", "stopping at once");
-        kill_all(launch);
+        gk_launch_kill(launch);
         launch->interrupted = true;
         return;
     }
@@ -470,10 +394,14 @@ static enum gk_err launch_init(struct gk_launch *launch, const struct gk_launch_
     gk_progress_init(&launch->progress, launch->options->steps, gk_now_us());
     launch->state = GK_LAUNCH_SERVERS;
     launch->since_us = gk_now_us();
+    launch->looked_us = launch->since_us;
     (void)uv_timer_init(&launch->loop, &launch->tick); /* cannot fail */
     launch->tick.data = launch;
     (void)uv_timer_start(&launch->tick, on_tick, GK_LAUNCH_TICK_US / 1000,
                          GK_LAUNCH_TICK_US / 1000);
+    (void)uv_check_init(&launch->loop, &launch->after_reading); /* cannot fail, nor can the next */
+    launch->after_reading.data = launch;
+    (void)uv_check_start(&launch->after_reading, after_reading);
     open_signals(launch);
     return GK_OK;
 }
@@ -483,6 +411,7 @@ static void launch_fini(struct gk_launch *launch)
     int err;
 
     uv_close((uv_handle_t *)&launch->tick, NULL);
+    uv_close((uv_handle_t *)&launch->after_reading, NULL);
     for (uint32_t i = 0; i < launch->signals_count; i++) {
         uv_close((uv_handle_t *)&launch->signals[i], NULL);
     }

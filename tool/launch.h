@@ -19,8 +19,10 @@
  * and without its state; whether the job can live with that is for the workers to say: before
  * version 1 they begin it again, later they end with LOST_SHARD.
  *
- * Every bound that is missed names the child.  Nothing of ours is left running when this returns;
- * when the launcher itself is killed the children see the end of their link and stop by themselves.
+ * In every state a child that has told its last word (a worker its summary, any its death) has to
+ * end (bound, then SIGKILL).  Every bound that is missed names the child.  Nothing of ours is left
+ * running when this returns; when the launcher itself is killed the children see the end of their
+ * link and stop by themselves.
  */
 #ifndef GK_TOOL_LAUNCH_H
 #define GK_TOOL_LAUNCH_H
@@ -38,6 +40,8 @@ enum {                                 /* microseconds */
            2500 * 1000, /* DRAIN: servers wait so long for the workers to leave */
        GK_LAUNCH_LOST_US = 5 * 1000 * 1000, /* LOST: more than the others take to connect again */
        GK_LAUNCH_SUMMARIES_US = 15 * 1000 * 1000, /* SUMMARIES: more than a server lingers */
+       GK_LAUNCH_LAST_US = 10 * 1000 * 1000,      /* from a child's last word to SIGKILL */
+       GK_LAUNCH_PAUSE_US = 3 * 1000 * 1000,      /* without a look at the clock: a pause of ours */
        GK_LAUNCH_REAP_US = 5 * 1000 * 1000,       /* after SIGKILL: then the system is in trouble */
 };
 

@@ -75,6 +75,9 @@ static void on_child_line(void *context, struct gk_child *child, const json_t *o
         break;
     case GK_TALLY_SUMMARY:
         take_progress(launch);
+        if (child->role == GK_ROLE_WORKER) { /* a server still answers duplicates */
+            child->told_us = gk_now_us();
+        }
         gk_launch_summed(launch);
         break;
     case GK_TALLY_NOTE:
@@ -83,6 +86,7 @@ static void on_child_line(void *context, struct gk_child *child, const json_t *o
         break;
     case GK_TALLY_DEATH:
         gk_json_text(object, "words", child->death, sizeof(child->death));
+        child->told_us = gk_now_us();
         break;
     case GK_TALLY_OTHER:
         break;

@@ -1,4 +1,4 @@
-/* What launch.c (states, bounds, signals) and launch_children.c (their lives) share. */
+/* What launch.c (states, signals), launch_bounds.c (waits) and launch_children.c (lives) share. */
 #ifndef GK_TOOL_LAUNCH_INTERNAL_H
 #define GK_TOOL_LAUNCH_INTERNAL_H
 
@@ -28,6 +28,9 @@ struct gk_launch {
     struct gk_progress progress;
     uv_loop_t loop;
     uv_timer_t tick;
+    bool tick_due; /* the timer has fired; acted on behind the reading */
+    uv_check_t after_reading;
+    uint64_t looked_us; /* the clock, when it was looked at last */
     uv_signal_t signals[GK_LAUNCH_SIGNALS];
     uint32_t signals_count;
     struct gk_fleet fleet;
@@ -53,6 +56,16 @@ void gk_launch_set(struct gk_launch *launch, enum gk_launch_state state);
 void gk_launch_drain(struct gk_launch *launch, int code);
 void gk_launch_summed(struct gk_launch *launch);                             /* a summary came */
 void gk_launch_child_done(struct gk_launch *launch, struct gk_child *child); /* it has ended */
+
+void gk_launch_kill(struct gk_launch *launch);         /* everybody */
+void gk_launch_stop_servers(struct gk_launch *launch); /* SIGTERM */
+void gk_launch_end_lost(struct gk_launch *launch);
+
+/* launch_bounds.c */
+
+/* A long time since the last look at the clock was our own pause: no wait counts it. */
+void gk_launch_forgive(struct gk_launch *launch, uint64_t now_us);
+void gk_launch_check_bounds(struct gk_launch *launch, uint64_t now_us);
 
 /* launch_children.c: a start that fails drains the run. */
 void gk_launch_start_servers(struct gk_launch *launch);

@@ -10,12 +10,15 @@
 
 #include <jansson.h>
 #include <uv.h>
+
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static char folder[] = "/tmp/gkps-launch-XXXXXX";
@@ -28,6 +31,7 @@ static const char server_script[] =
     "for a; do case $a in --shard=*) shard=${a#*=};; --bind=tcp://127.0.0.1:[0-9]*) again=1;; "
     "esac; "
     "done\n"
+    "[ \"$FAKE\" = late ] && [ $shard = 1 ] && read x <$here/begun\n"
     "[ \"$FAKE\" = mute -o \"$FAKE\" = odd ] || echo "
     "'{\"event\":\"endpoint\",\"address\":\"tcp://127.0.0.1:'$((shard+7))'\"}' >&3\n"
     "[ \"$FAKE\" = odd ] && echo '{\"event\":\"endpoint\",\"address\":\"a,b\"}' >&3\n"
@@ -70,7 +74,9 @@ static const char worker_script[] =
     "echo '{\"event\":\"progress\",\"step\":5,\"loss\":0.5}' >&3\n"
     "echo "
     "'{\"event\":\"summary\",\"steps\":5,\"samples\":10,\"seconds\":2,\"loss\":0.5,\"accuracy\":0."
-    "75}' >&3\n";
+    "75}' >&3\n"
+    "[ $FAKE$rank = stuck1 ] && exec cat <&3 >/dev/null\n"
+    "exit 0\n";
 
 struct launched {
     pid_t pid;
@@ -326,6 +332,37 @@ Test(launch, a_server_that_does_not_bind_is_named)
     cr_assert_eq(end(&launched), GK_EXIT_PEER);
     cr_assert(says(&launched, "server 0 and 1 more did not tell its address within 1 s"), "%s",
               launched.text);
+}
+
+/* Its results are known, and still nobody waits for it for ever. */
+Test(launch, a_child_that_does_not_end_after_its_last_word_is_killed)
+{
+    struct launched launched;
+
+    launch(&launched, "stuck", NULL);
+    cr_assert_eq(end(&launched), GK_EXIT_INTERNAL, "%s", launched.text);
+    cr_assert(says(&launched, "worker 1 told its result but did not end within 10 s: killed"), "%s",
+              launched.text);
+    cr_assert(says(&launched, "worker 1 had to be killed"), "%s", launched.text);
+}
+
+/* The stimulus is the time in which the launcher is stopped: longer than its deadline. */
+Test(launch, a_pause_of_the_launcher_is_nobodys_delay)
+{
+    struct launched launched;
+    char path[256];
+    int go;
+
+    snprintf(path, sizeof(path), "%s/begun", folder);
+    cr_assert_eq(mkfifo(path, 0600), 0);
+    launch(&launched, "late", "--deadline=2");
+    go = open(path, O_WRONLY); /* returns when the server waits */
+    cr_assert_eq(kill(launched.pid, SIGSTOP), 0);
+    cr_assert_eq(nanosleep(&(struct timespec){.tv_sec = 3, .tv_nsec = 500000000}, NULL), 0);
+    cr_assert_eq(kill(launched.pid, SIGCONT), 0);
+    cr_assert_eq(write(go, "\n", 1), 1);
+    close(go);
+    cr_assert_eq(end(&launched), GK_EXIT_OK, "%s", launched.text);
 }
 
 static void wait_for_progress(struct launched *launched)
