@@ -413,8 +413,13 @@ static void other(struct gk_server *server, const struct gk_msg *msg)
     } else if (msg->h.chunk != 0) {
         gk_server_nack(server, 0, msg->h.req_id, GK_CODE_NOT_READY, true,
                        "the first chunk is missing");
-    } else if (all_ready(server, &msg->h)) {
-        begin(server, msg);
+    } else {
+        if (server->live.members[0].hello.spec_hash == 0) { /* else its HELLO has told */
+            gk_server_spec_known(server, gk_spec_hash(msg->frame[0]->data, msg->frame[0]->size), 0);
+        }
+        if (all_ready(server, &msg->h)) {
+            begin(server, msg);
+        }
     }
 }
 

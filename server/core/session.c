@@ -95,37 +95,44 @@ static enum gk_code check_epoch(struct hello *hello)
     return GK_CODE_WRONG_EPOCH;
 }
 
-/* The job's spec once there is one; before INIT, what rank 0 said in its HELLO. */
-static enum gk_code check_spec(struct hello *hello)
+/* Why a life that says this cannot be of a job with that spec; 0 is not known, on either side. */
+static bool spec_differs(const struct gk_hello *body, uint64_t spec_hash, uint64_t signature,
+                         struct gk_words *words)
 {
-    const struct gk_server *server = hello->server;
-    const struct gk_hello *body = &hello->msg->body.hello;
-    uint64_t spec_hash = server->durable.spec_hash;
-    uint64_t signature = server->durable.model_signature;
-
-    if (!server->durable.initialised) {
-        const struct gk_member *first = &server->live.members[0];
-
-        if (hello->msg->h.rank == 0 || first->session == 0) {
-            return GK_CODE_NONE;
-        }
-        spec_hash = first->hello.spec_hash;
-        signature = first->hello.model_signature;
-    }
     if (body->model_signature != 0 && signature != 0 && body->model_signature != signature) {
-        gk_words_set(&hello->words,
-                     "the worker's model (%016" PRIx64 ") is not the job's (%016" PRIx64 ")",
+        gk_words_set(words, "the worker's model (%016" PRIx64 ") is not the job's (%016" PRIx64 ")",
                      body->model_signature, signature);
-        return GK_CODE_WRONG_SPEC;
+        return true;
     }
     if (body->spec_hash != 0 && spec_hash != 0 && body->spec_hash != spec_hash) {
-        gk_words_set(&hello->words,
+        gk_words_set(words,
                      "the worker's job spec (%016" PRIx64 ") is not the job's (%016" PRIx64
                      "): optimizer, schedule, seed, steps or density differ",
                      body->spec_hash, spec_hash);
-        return GK_CODE_WRONG_SPEC;
+        return true;
     }
-    return GK_CODE_NONE;
+    return false;
+}
+
+/* The job's spec once there is one; before INIT, what rank 0 said in its HELLO. */
+static bool fits_job(const struct gk_server *server, uint32_t rank, const struct gk_hello *body,
+                     struct gk_words *words)
+{
+    const struct gk_member *first = &server->live.members[0];
+
+    if (server->durable.initialised) {
+        return !spec_differs(body, server->durable.spec_hash, server->durable.model_signature,
+                             words);
+    }
+    return rank == 0 || first->session == 0 ||
+           !spec_differs(body, first->hello.spec_hash, first->hello.model_signature, words);
+}
+
+static enum gk_code check_spec(struct hello *hello)
+{
+    return fits_job(hello->server, hello->msg->h.rank, &hello->msg->body.hello, &hello->words)
+               ? GK_CODE_NONE
+               : GK_CODE_WRONG_SPEC;
 }
 
 /* A shard that has just begun has heard nobody yet; that makes nobody silent.  A rank that a
@@ -283,6 +290,18 @@ static enum gk_code check_draining(struct hello *hello)
     return GK_CODE_DRAINING;
 }
 
+/* A life that was welcomed before it was found to be of another job must not hold its rank, nor
+ * count as one that is here. */
+static void expel(struct gk_server *server, uint32_t rank)
+{
+    struct gk_member *member = &server->live.members[rank];
+
+    gk_server_push_drop(server, rank);
+    member->session = 0;
+    member->heard = false;
+    member->pulls_count = 0;
+}
+
 static void refuse(struct hello *hello, uint64_t route, enum gk_code code)
 {
     struct gk_server *server = hello->server;
@@ -308,14 +327,37 @@ static void refuse(struct hello *hello, uint64_t route, enum gk_code code)
         gk_server_trace(server, GK_LOG_WARN, "SERVER-REFUSED", "rank %" PRIu32 " refused, %s: %s",
                         rank, gk_code_name(code), hello->words.text);
     }
-    /* A life that was welcomed before it was found to be of another job must not hold its rank. */
     if (rank < server->config.workers && code != GK_CODE_DRAINING &&
         server->live.members[rank].session != 0 &&
         server->live.members[rank].life_nonce == hello->msg->body.hello.life_nonce) {
-        gk_server_push_drop(server, rank);
-        server->live.members[rank].session = 0;
-        server->live.members[rank].heard = false;
-        server->live.members[rank].pulls_count = 0;
+        expel(server, rank);
+    }
+}
+
+/* The others are asked to leave when they next say HELLO, which they do all the time until the job
+ * begins; but from here on none of them counts. */
+void gk_server_spec_known(struct gk_server *server, uint64_t spec_hash, uint64_t signature)
+{
+    struct gk_words words, first = {.text = ""};
+    uint32_t expelled = 0, lowest = 0;
+
+    for (uint32_t r = 1; r < server->config.workers; r++) {
+        const struct gk_member *member = &server->live.members[r];
+
+        if (member->session == 0 || !spec_differs(&member->hello, spec_hash, signature, &words)) {
+            continue;
+        }
+        expel(server, r);
+        if (expelled++ == 0) {
+            lowest = r;
+            first = words;
+        }
+    }
+    if (expelled > 0) { /* one line: a step emits a bounded number of actions */
+        gk_server_trace(server, GK_LOG_WARN, "SERVER-EXPELLED",
+                        "%" PRIu32 " ranks have another job than rank 0, the first is rank %" PRIu32
+                        ": %s",
+                        expelled, lowest, first.text);
     }
 }
 
@@ -401,31 +443,47 @@ static void keep_or_drop_push(struct gk_server *server, uint32_t rank)
     }
 }
 
-/* The rank's row is durable and names the life that said HELLO: a session for it, and WELCOME. */
-void gk_server_session_open(struct gk_server *server, uint32_t rank)
+static void open_session(struct gk_server *server, uint32_t rank)
 {
     struct gk_member *member = &server->live.members[rank];
     const struct gk_rank_row *row = &server->durable.rows[rank];
+
+    member->life_nonce = row->life_nonce;
+    member->session = draw_session(server, rank);
+    member->engaged = false;
+    memset(&member->rival, 0, sizeof(member->rival));
+    member->pulls_count = 0;
+    memset(&member->ping, 0, sizeof(member->ping));
+    keep_or_drop_push(server, rank);
+    gk_server_trace(
+        server, GK_LOG_INFO, "SERVER-JOINED",
+        "worker %" PRIu32 " joined (life %" PRIu32 "), %" PRIu32 " of %" PRIu32 " are here", rank,
+        row->incarnation, gk_server_present(server, server->durable.job_uid, NULL),
+        server->config.workers);
+}
+
+/* The rank's row is durable and names the life that said HELLO: a session for it, and WELCOME.
+ * Rank 0 may have come, with another spec, since the HELLO was judged: then none, and the next
+ * HELLO is refused. */
+void gk_server_session_open(struct gk_server *server, uint32_t rank)
+{
+    struct gk_member *member = &server->live.members[rank];
     struct gk_change *change = &member->change;
+    struct gk_words words;
 
     change->hello = false;
+    if (!fits_job(server, rank, &change->hello_body, &words)) {
+        return;
+    }
     member->hello = change->hello_body;
     member->route = change->hello_route;
     member->heard = true;
     member->heard_us = server->now_us;
-    if (member->session == 0 || member->life_nonce != row->life_nonce) {
-        member->life_nonce = row->life_nonce;
-        member->session = draw_session(server, rank);
-        member->engaged = false;
-        memset(&member->rival, 0, sizeof(member->rival));
-        member->pulls_count = 0;
-        memset(&member->ping, 0, sizeof(member->ping));
-        keep_or_drop_push(server, rank);
-        gk_server_trace(
-            server, GK_LOG_INFO, "SERVER-JOINED",
-            "worker %" PRIu32 " joined (life %" PRIu32 "), %" PRIu32 " of %" PRIu32 " are here",
-            rank, row->incarnation, gk_server_present(server, server->durable.job_uid, NULL),
-            server->config.workers);
+    if (member->session == 0 || member->life_nonce != server->durable.rows[rank].life_nonce) {
+        open_session(server, rank);
+    }
+    if (rank == 0 && !server->durable.initialised) {
+        gk_server_spec_known(server, member->hello.spec_hash, member->hello.model_signature);
     }
     welcome(server, rank, change->hello_req_id);
 }

@@ -193,6 +193,8 @@ void gk_server_bad(struct gk_server *server, const char *words);
 /* session.c */
 void gk_server_hello(struct gk_server *server, uint64_t route, const struct gk_msg *msg);
 void gk_server_session_open(struct gk_server *server, uint32_t rank);
+/* Before version 0: nobody with another spec is present any more; 0: not known. */
+void gk_server_spec_known(struct gk_server *server, uint64_t spec_hash, uint64_t signature);
 uint32_t gk_server_present(const struct gk_server *server, struct gk_uid job_uid,
                            uint32_t *ret_missing);
 void gk_server_ping(struct gk_server *server, uint32_t rank, const struct gk_msg *msg);

@@ -39,6 +39,57 @@ Test(server_init, waits_for_all_ranks)
     rig_free(rig);
 }
 
+/* Rank 1 has another spec (or model), which only shows when rank 0's is known: version 0 must not
+ * be made with it. */
+Test(server_init, a_rank_of_another_job_does_not_count)
+{
+    enum { HASH, SIGNATURE, RANK_0_FIRST, RANK_0_SAYS_NOTHING, CASES };
+
+    for (int how = 0; how < CASES; how++) {
+        struct rig *rig = rig_new(2, 1, 0);
+        struct gk_msg other, first;
+
+        rig_start(rig);
+        first = rig_hello_msg(rig, 0, 1);
+        first.body.hello.spec_hash *= how != RANK_0_SAYS_NOTHING;
+        other = rig_hello_msg(rig, 1, 1);
+        if (how == SIGNATURE) {
+            other.body.hello.model_signature ^= 1;
+        } else {
+            other.body.hello.spec_hash ^= 1;
+        }
+        if (how == RANK_0_FIRST) { /* its HELLO was judged before the record of rank 0 was there */
+            rig->held = 1u << GK_SERVER_WRITE;
+            rig_say_hello(rig, 0, 1, &first);
+            rig_say_hello(rig, 1, 1, &other);
+            rig_release(rig);
+            rig->session[0] = rig_reply_to(rig, first.h.req_id)->msg.h.session;
+        } else {
+            rig_say_hello(rig, 1, 1, &other);
+            cr_kind(rig, GK_KIND_WELCOME);
+            first.h.req_id = ++rig->req_ids;
+            rig_say_hello(rig, 0, 1, &first);
+        }
+        rig_init_chunk(rig, 0, RIG_INIT_ID);
+        cr_assert(rig_code(rig) == GK_CODE_NOT_READY, "case %d: %s", how,
+                  gk_code_name(rig_code(rig)));
+        cr_assert(rig_view(rig).present == 1 && rig_view(rig).state == GK_SHARD_WAITING);
+        cr_assert(strstr(rig_last(rig)->msg.words.text, "rank 1 is missing"), "%s",
+                  rig_last(rig)->msg.words.text);
+        if (how != RANK_0_SAYS_NOTHING) {
+            other.h.req_id = ++rig->req_ids;
+            rig_say_hello(rig, 1, 1, &other);
+            cr_code(rig, GK_CODE_WRONG_SPEC);
+            cr_assert(!rig_retryable(rig));
+        }
+        rig_hello(rig, 1, 2);
+        cr_kind(rig, GK_KIND_WELCOME);
+        rig_init(rig);
+        cr_assert(rig_view(rig).state == GK_SHARD_RUNNING, "case %d", how);
+        rig_free(rig);
+    }
+}
+
 Test(server_init, chunks_in_any_order_and_twice)
 {
     for (uint32_t seed = 0; seed < 6; seed++) {

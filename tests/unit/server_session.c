@@ -390,11 +390,14 @@ Test(server_session, spec_of_rank_0_before_init)
     cr_kind(rig, GK_KIND_WELCOME); /* nobody knows better yet */
     rig_hello(rig, 0, 1);
     cr_kind(rig, GK_KIND_WELCOME);
-    cr_assert(rig_last(rig)->msg.body.welcome.workers_present == 2);
+    cr_assert(rig_last(rig)->msg.body.welcome.workers_present == 1);
+    cr_assert(rig_view(rig).present == 1, "a life of another job does not hold its rank");
+    cr_assert(strstr(rig->traces, "the first is rank 1: the worker's job spec"), "%s", rig->traces);
+    rig_ping(rig, 1, 1);
+    cr_code(rig, GK_CODE_NO_SESSION);
     msg.h.req_id = ++rig->req_ids;
     rig_say_hello(rig, 1, 1, &msg);
     cr_code(rig, GK_CODE_WRONG_SPEC);
-    cr_assert(rig_view(rig).present == 1, "a life of another job does not hold its rank");
     rig_hello(rig, 1, 2);
     cr_kind(rig, GK_KIND_WELCOME);
     rig_free(rig);
