@@ -109,7 +109,7 @@ static bool descriptor_readable(const struct gk_zsock *zsock)
 static bool wake_missed(const struct gk_zsock *zsock)
 {
     return zsock->slept && !zsock->woken &&
-           uv_hrtime() - zsock->slept_ns > ZSOCK_MISSED_US * UINT64_C(1000) &&
+           uv_hrtime() - zsock->slept_ns > GK_ZSOCK_MISSED_US * UINT64_C(1000) &&
            !descriptor_readable(zsock);
 }
 
@@ -137,12 +137,12 @@ static void on_check(uv_check_t *handle)
 
 /* Flush, and once more if something stays behind: the look at ZMQ_EVENTS takes in that a peer has
  * room again. */
-static enum zsock_flush settle(struct gk_zsock *zsock, bool *ret_readable)
+static enum gk_zsock_flush settle(struct gk_zsock *zsock, bool *ret_readable)
 {
-    enum zsock_flush left = gk_zsock_outbox_flush(zsock);
+    enum gk_zsock_flush left = gk_zsock_outbox_flush(zsock);
 
     *ret_readable = gk_zsock_usable(zsock) && readable(zsock);
-    if (left == ZSOCK_FLUSH_BLOCKED && gk_zsock_usable(zsock)) {
+    if (left == GK_ZSOCK_FLUSH_BLOCKED && gk_zsock_usable(zsock)) {
         left = gk_zsock_outbox_flush(zsock);
         *ret_readable = gk_zsock_usable(zsock) && readable(zsock);
     }
@@ -152,10 +152,10 @@ static enum zsock_flush settle(struct gk_zsock *zsock, bool *ret_readable)
 static void retry_later(struct gk_zsock *zsock, bool progress)
 {
     if (progress || zsock->retry_ms == 0) {
-        zsock->retry_ms = ZSOCK_RETRY_MS_MIN;
+        zsock->retry_ms = GK_ZSOCK_RETRY_MS_MIN;
     } else if (uv_is_active((uv_handle_t *)&zsock->retry)) {
         return;
-    } else if (zsock->retry_ms < ZSOCK_RETRY_MS_MAX) {
+    } else if (zsock->retry_ms < GK_ZSOCK_RETRY_MS_MAX) {
         zsock->retry_ms *= 2;
     }
     (void)uv_timer_start(&zsock->retry, on_retry, zsock->retry_ms, 0);
@@ -165,7 +165,7 @@ static void on_prepare(uv_prepare_t *handle)
 {
     struct gk_zsock *zsock = handle->data;
     uint64_t sent_before = zsock->stats.messages_out;
-    enum zsock_flush left;
+    enum gk_zsock_flush left;
     bool input;
 
     if (!gk_zsock_usable(zsock)) {
@@ -175,13 +175,13 @@ static void on_prepare(uv_prepare_t *handle)
     if (!gk_zsock_usable(zsock)) {
         return;
     }
-    if (left == ZSOCK_FLUSH_BLOCKED) {
+    if (left == GK_ZSOCK_FLUSH_BLOCKED) {
         retry_later(zsock, zsock->stats.messages_out != sent_before);
     } else {
         zsock->retry_ms = 0;
         (void)uv_timer_stop(&zsock->retry);
     }
-    if (input || left == ZSOCK_FLUSH_MORE || zsock->monitor_due) {
+    if (input || left == GK_ZSOCK_FLUSH_MORE || zsock->monitor_due) {
         (void)uv_idle_start(&zsock->idle, on_idle);
     } else {
         (void)uv_idle_stop(&zsock->idle);
@@ -237,7 +237,7 @@ static int handles_open(struct gk_zsock *zsock)
     }
     (void)uv_prepare_start(&zsock->prepare, on_prepare);
     (void)uv_check_start(&zsock->check, on_check);
-    (void)uv_timer_start(&zsock->watchdog, on_watchdog, ZSOCK_WATCHDOG_MS, ZSOCK_WATCHDOG_MS);
+    (void)uv_timer_start(&zsock->watchdog, on_watchdog, GK_ZSOCK_WATCHDOG_MS, GK_ZSOCK_WATCHDOG_MS);
     return rc;
 }
 
@@ -336,7 +336,7 @@ static void on_handle_closed(uv_handle_t *handle)
 
 static void close_handles(struct gk_zsock *zsock)
 {
-    uv_handle_t *const handles[ZSOCK_HANDLES_MAX] = {
+    uv_handle_t *const handles[GK_ZSOCK_HANDLES_MAX] = {
         (uv_handle_t *)&zsock->poll,    (uv_handle_t *)&zsock->monitor_poll,
         (uv_handle_t *)&zsock->prepare, (uv_handle_t *)&zsock->check,
         (uv_handle_t *)&zsock->idle,    (uv_handle_t *)&zsock->watchdog,

@@ -36,10 +36,10 @@ enum {
 };
 
 /* Room for descriptor `fd`; NULL: there is none. */
-static struct zsock_connection *place_of(struct zsock_guard *guard, int fd)
+static struct gk_zsock_connection *place_of(struct gk_zsock_guard *guard, int fd)
 {
     uint32_t room = guard->room > 0 ? guard->room : CONNECTIONS_MIN;
-    struct zsock_connection *grown;
+    struct gk_zsock_connection *grown;
 
     if (fd < 0 || fd >= CONNECTIONS_MAX) {
         return NULL;
@@ -59,7 +59,7 @@ static struct zsock_connection *place_of(struct zsock_guard *guard, int fd)
     return &guard->connections[fd];
 }
 
-static void forget(struct zsock_guard *guard, struct zsock_connection *connection)
+static void forget(struct gk_zsock_guard *guard, struct gk_zsock_connection *connection)
 {
     guard->held -= connection->held;
     guard->count -= connection->cookie != 0;
@@ -73,7 +73,7 @@ static void on_turn(uv_timer_t *handle)
 
 static void watch_closely(struct gk_zsock *zsock)
 {
-    struct zsock_guard *guard = &zsock->guard;
+    struct gk_zsock_guard *guard = &zsock->guard;
 
     if (guard->fast_turns == 0) {
         (void)uv_timer_start(&guard->timer, on_turn, FAST_MS, 0);
@@ -83,8 +83,8 @@ static void watch_closely(struct gk_zsock *zsock)
 
 void gk_zsock_guard_accept(struct gk_zsock *zsock, int fd)
 {
-    struct zsock_guard *guard = &zsock->guard;
-    struct zsock_connection *connection = place_of(guard, fd);
+    struct gk_zsock_guard *guard = &zsock->guard;
+    struct gk_zsock_connection *connection = place_of(guard, fd);
     uint64_t cookie, received;
 
     if (!connection || !gk_tcp_cookie(fd, &cookie) || !gk_tcp_received(fd, &received) ||
@@ -93,7 +93,7 @@ void gk_zsock_guard_accept(struct gk_zsock *zsock, int fd)
     }
     forget(guard, connection);
     /* What came before is as good as delivered: to the benefit of the peer, by a few frames. */
-    *connection = (struct zsock_connection){
+    *connection = (struct gk_zsock_connection){
         .cookie = cookie, .delivered = received, .seen = received, .turn = guard->turn};
     guard->count++;
     watch_closely(zsock);
@@ -101,7 +101,7 @@ void gk_zsock_guard_accept(struct gk_zsock *zsock, int fd)
 
 void gk_zsock_guard_count(struct gk_zsock *zsock, void *frame)
 {
-    struct zsock_guard *guard = &zsock->guard;
+    struct gk_zsock_guard *guard = &zsock->guard;
     int fd = zmq_msg_get(frame, ZMQ_SRCFD);
     size_t size = zmq_msg_size(frame);
 
@@ -113,12 +113,13 @@ void gk_zsock_guard_count(struct gk_zsock *zsock, void *frame)
 
 /* More than a peer that keeps to the protocol makes ZeroMQ hold; or, when all together hold too
  * much, more than its share. */
-static bool too_much(const struct zsock_guard *guard, const struct zsock_connection *connection,
-                     uint64_t backlog)
+static bool too_much(const struct gk_zsock_guard *guard,
+                     const struct gk_zsock_connection *connection, uint64_t backlog)
 {
-    uint64_t all_max = ZSOCK_STRANGERS_BYTES_MAX + guard->peers * (uint64_t)ZSOCK_HELD_BYTES_MAX;
+    uint64_t all_max =
+        GK_ZSOCK_STRANGERS_BYTES_MAX + guard->peers * (uint64_t)GK_ZSOCK_HELD_BYTES_MAX;
 
-    return backlog > ZSOCK_BACKLOG_BYTES_MAX || connection->held > ZSOCK_HELD_BYTES_MAX ||
+    return backlog > GK_ZSOCK_BACKLOG_BYTES_MAX || connection->held > GK_ZSOCK_HELD_BYTES_MAX ||
            (guard->held > all_max && connection->held > guard->held / guard->count);
 }
 
@@ -126,8 +127,8 @@ static bool too_much(const struct zsock_guard *guard, const struct zsock_connect
  * delivered since, belongs to a message that has not ended. */
 static void look(struct gk_zsock *zsock, int fd)
 {
-    struct zsock_guard *guard = &zsock->guard;
-    struct zsock_connection *connection = &guard->connections[fd];
+    struct gk_zsock_guard *guard = &zsock->guard;
+    struct gk_zsock_connection *connection = &guard->connections[fd];
     uint64_t cookie, received, held;
 
     if (!gk_tcp_cookie(fd, &cookie) || cookie != connection->cookie ||
@@ -159,7 +160,7 @@ void gk_zsock_guard_drained(struct gk_zsock *zsock)
     zsock->guard.drained = zsock->guard.turn;
 }
 
-static void next_turn(struct zsock_guard *guard)
+static void next_turn(struct gk_zsock_guard *guard)
 {
     if (guard->count > 0) {
         guard->fast_turns -= guard->fast_turns > 0;
@@ -171,7 +172,7 @@ static void next_turn(struct zsock_guard *guard)
 
 void gk_zsock_guard_turn(struct gk_zsock *zsock)
 {
-    struct zsock_guard *guard = &zsock->guard;
+    struct gk_zsock_guard *guard = &zsock->guard;
     uint32_t looks = 0;
 
     guard->turn++;

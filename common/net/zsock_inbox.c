@@ -10,7 +10,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-struct zsock_part { /* a large part, kept in the message of ZeroMQ */
+struct gk_zsock_part { /* a large part, kept in the message of ZeroMQ */
     struct gk_buf buf;
     zmq_msg_t frame;
 };
@@ -24,7 +24,7 @@ struct inbound { /* a message on its way to the owner */
 
 static void release_part(struct gk_buf *buf)
 {
-    struct zsock_part *part = buf->owner;
+    struct gk_zsock_part *part = buf->owner;
 
     (void)zmq_msg_close(&part->frame); /* cannot fail on a valid frame */
     free(part);
@@ -35,9 +35,9 @@ static struct gk_buf *keep(zmq_msg_t *frame)
 {
     uint8_t *data = zmq_msg_data(frame);
     size_t size = zmq_msg_size(frame);
-    struct zsock_part *part;
+    struct gk_zsock_part *part;
 
-    if (size < ZSOCK_COPY_IN_BYTES || (uintptr_t)data % 8 != 0) {
+    if (size < GK_ZSOCK_COPY_IN_BYTES || (uintptr_t)data % 8 != 0) {
         return gk_buf_copy(data, size);
     }
     part = calloc(1, sizeof(*part));

@@ -11,53 +11,54 @@
 
 enum {
     /* Messages per connection inside ZeroMQ.  Each may hold a chunk, so they are few. */
-    ZSOCK_SEND_HWM = 16,
-    ZSOCK_RECEIVE_HWM = 32,
+    GK_ZSOCK_SEND_HWM = 16,
+    GK_ZSOCK_RECEIVE_HWM = 32,
     /* What a connection may make ZeroMQ hold: of a message that has not ended (one of the largest,
      * and what the system has buffered), and in all (a full pipe of two-frame chunks, and that). */
-    ZSOCK_HELD_BYTES_MAX = 2 * GK_PARTS_MAX * GK_FRAME_BYTES_MAX,
-    ZSOCK_BACKLOG_BYTES_MAX = (ZSOCK_RECEIVE_HWM + 16) * GK_FRAME_BYTES_MAX,
+    GK_ZSOCK_HELD_BYTES_MAX = 2 * GK_PARTS_MAX * GK_FRAME_BYTES_MAX,
+    GK_ZSOCK_BACKLOG_BYTES_MAX = (GK_ZSOCK_RECEIVE_HWM + 16) * GK_FRAME_BYTES_MAX,
     /* All of the former together, beside what the peers may that are expected. */
-    ZSOCK_STRANGERS_BYTES_MAX = 128 * 1024 * 1024,
-    ZSOCK_COPY_OUT_BYTES = 512, /* parts up to this size are copied when sent */
-    ZSOCK_COPY_IN_BYTES =
+    GK_ZSOCK_STRANGERS_BYTES_MAX = 128 * 1024 * 1024,
+    GK_ZSOCK_COPY_OUT_BYTES = 512, /* parts up to this size are copied when sent */
+    GK_ZSOCK_COPY_IN_BYTES =
         8192, /* smaller received parts share one buffer inside ZeroMQ, unaligned: copied */
-    ZSOCK_OUTBOXES_MAX = 4096, /* peers with messages waiting at one time */
-    ZSOCK_BUCKETS = 1024,      /* of the table of outboxes; a power of two */
-    ZSOCK_HANDLES_MAX = 8,     /* uv handles of one socket */
-    ZSOCK_WATCHDOG_MS = 1000,
-    ZSOCK_RETRY_MS_MIN = 1,
-    ZSOCK_RETRY_MS_MAX = 100,
-    ZSOCK_MISSED_US = 100 * 1000, /* a block this long beside a readable socket is a missed wake */
+    GK_ZSOCK_OUTBOXES_MAX = 4096, /* peers with messages waiting at one time */
+    GK_ZSOCK_BUCKETS = 1024,      /* of the table of outboxes; a power of two */
+    GK_ZSOCK_HANDLES_MAX = 8,     /* uv handles of one socket */
+    GK_ZSOCK_WATCHDOG_MS = 1000,
+    GK_ZSOCK_RETRY_MS_MIN = 1,
+    GK_ZSOCK_RETRY_MS_MAX = 100,
+    GK_ZSOCK_MISSED_US =
+        100 * 1000, /* a block this long beside a readable socket is a missed wake */
 };
 
-struct zsock_message { /* one message in an outbox; holds a reference to each part */
-    struct zsock_message *next;
+struct gk_zsock_message { /* one message in an outbox; holds a reference to each part */
+    struct gk_zsock_message *next;
     bool counted; /* it found no room before, in stats.blocked */
     uint32_t parts_count;
     uint64_t bytes;
     struct gk_buf *parts[GK_PARTS_MAX];
 };
 
-struct zsock_outbox { /* what waits for one peer; exists only while something does */
-    struct zsock_outbox *bucket_next;
-    struct zsock_outbox *prev, *next; /* ring of all outboxes */
+struct gk_zsock_outbox { /* what waits for one peer; exists only while something does */
+    struct gk_zsock_outbox *bucket_next;
+    struct gk_zsock_outbox *prev, *next; /* ring of all outboxes */
     uint64_t route;
     uint32_t count;
     uint64_t bytes;
-    struct zsock_message *first, *last;
+    struct gk_zsock_message *first, *last;
 };
 
-struct zsock_connection { /* by its descriptor */
-    uint64_t cookie;      /* the system's name for it; 0: none is here */
-    uint64_t delivered;   /* bytes that came out of ZeroMQ, or are taken for it */
-    uint64_t seen;        /* bytes that had come at the last look */
-    uint64_t held;        /* of those, what belongs to a message that has not ended */
-    uint64_t turn;        /* of the last look */
+struct gk_zsock_connection { /* by its descriptor */
+    uint64_t cookie;         /* the system's name for it; 0: none is here */
+    uint64_t delivered;      /* bytes that came out of ZeroMQ, or are taken for it */
+    uint64_t seen;           /* bytes that had come at the last look */
+    uint64_t held;           /* of those, what belongs to a message that has not ended */
+    uint64_t turn;           /* of the last look */
 };
 
-struct zsock_guard { /* ROUTER */
-    struct zsock_connection *connections;
+struct gk_zsock_guard { /* ROUTER */
+    struct gk_zsock_connection *connections;
     uint32_t room, count, next;
     uint32_t fast_turns;
     uint32_t peers;         /* that are expected */
@@ -84,7 +85,7 @@ struct gk_zsock {
     uv_poll_t monitor_poll;
     uv_timer_t watchdog;
     uv_timer_t retry;
-    struct zsock_guard guard;
+    struct gk_zsock_guard guard;
     uint32_t handles; /* initialised and not yet closed */
 
     int linger_ms;
@@ -99,17 +100,17 @@ struct gk_zsock {
     uint64_t slept_ns; /* when prepare ended */
     uint64_t retry_ms; /* current backoff while an outbox is blocked */
 
-    struct zsock_outbox *ring; /* where the next flush starts */
+    struct gk_zsock_outbox *ring; /* where the next flush starts */
     uint32_t outboxes_count;
     uint64_t pending;
-    struct zsock_outbox *buckets[ZSOCK_BUCKETS];
+    struct gk_zsock_outbox *buckets[GK_ZSOCK_BUCKETS];
 };
 
 /* What a flush left behind. */
-enum zsock_flush {
-    ZSOCK_FLUSH_DONE,    /* nothing */
-    ZSOCK_FLUSH_BLOCKED, /* messages for peers without room */
-    ZSOCK_FLUSH_MORE,    /* the time was up */
+enum gk_zsock_flush {
+    GK_ZSOCK_FLUSH_DONE,    /* nothing */
+    GK_ZSOCK_FLUSH_BLOCKED, /* messages for peers without room */
+    GK_ZSOCK_FLUSH_MORE,    /* the time was up */
 };
 
 /* True when the socket may still be used; callbacks of the owner may have closed it. */
@@ -141,7 +142,7 @@ enum gk_err gk_zsock_outbox_put(struct gk_zsock *zsock, uint64_t route, struct g
                                 uint32_t parts_count);
 
 /* Hand to ZeroMQ what it takes now.  May call `gone` and `error`. */
-enum zsock_flush gk_zsock_outbox_flush(struct gk_zsock *zsock);
+enum gk_zsock_flush gk_zsock_outbox_flush(struct gk_zsock *zsock);
 
 /* Drop everything, without callbacks. */
 void gk_zsock_outbox_clear(struct gk_zsock *zsock);

@@ -18,14 +18,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct zsock_outbox **bucket_of(struct gk_zsock *zsock, uint64_t route)
+static struct gk_zsock_outbox **bucket_of(struct gk_zsock *zsock, uint64_t route)
 {
-    return &zsock->buckets[gk_mix64(route) & (ZSOCK_BUCKETS - 1)];
+    return &zsock->buckets[gk_mix64(route) & (GK_ZSOCK_BUCKETS - 1)];
 }
 
-static struct zsock_outbox *find(struct gk_zsock *zsock, uint64_t route)
+static struct gk_zsock_outbox *find(struct gk_zsock *zsock, uint64_t route)
 {
-    struct zsock_outbox *box = *bucket_of(zsock, route);
+    struct gk_zsock_outbox *box = *bucket_of(zsock, route);
 
     while (box && box->route != route) {
         box = box->bucket_next;
@@ -33,12 +33,12 @@ static struct zsock_outbox *find(struct gk_zsock *zsock, uint64_t route)
     return box;
 }
 
-static struct zsock_outbox *find_or_add(struct gk_zsock *zsock, uint64_t route)
+static struct gk_zsock_outbox *find_or_add(struct gk_zsock *zsock, uint64_t route)
 {
-    struct zsock_outbox **bucket = bucket_of(zsock, route);
-    struct zsock_outbox *box = find(zsock, route);
+    struct gk_zsock_outbox **bucket = bucket_of(zsock, route);
+    struct gk_zsock_outbox *box = find(zsock, route);
 
-    if (box || zsock->outboxes_count == ZSOCK_OUTBOXES_MAX) {
+    if (box || zsock->outboxes_count == GK_ZSOCK_OUTBOXES_MAX) {
         return box;
     }
     box = calloc(1, sizeof(*box));
@@ -62,7 +62,7 @@ static struct zsock_outbox *find_or_add(struct gk_zsock *zsock, uint64_t route)
     return box;
 }
 
-static void message_free(struct zsock_message *message)
+static void message_free(struct gk_zsock_message *message)
 {
     for (uint32_t i = 0; i < message->parts_count; i++) {
         gk_buf_unref(message->parts[i]);
@@ -70,9 +70,9 @@ static void message_free(struct zsock_message *message)
     free(message);
 }
 
-static void drop_first(struct gk_zsock *zsock, struct zsock_outbox *box)
+static void drop_first(struct gk_zsock *zsock, struct gk_zsock_outbox *box)
 {
-    struct zsock_message *message = box->first;
+    struct gk_zsock_message *message = box->first;
 
     box->first = message->next;
     box->count--;
@@ -82,9 +82,9 @@ static void drop_first(struct gk_zsock *zsock, struct zsock_outbox *box)
 }
 
 /* Unlink and free, with what is still in it. */
-static void remove_box(struct gk_zsock *zsock, struct zsock_outbox *box)
+static void remove_box(struct gk_zsock *zsock, struct gk_zsock_outbox *box)
 {
-    struct zsock_outbox **link = bucket_of(zsock, box->route);
+    struct gk_zsock_outbox **link = bucket_of(zsock, box->route);
 
     while (box->first) {
         drop_first(zsock, box);
@@ -105,8 +105,8 @@ static void remove_box(struct gk_zsock *zsock, struct zsock_outbox *box)
 enum gk_err gk_zsock_outbox_put(struct gk_zsock *zsock, uint64_t route, struct gk_buf *const *parts,
                                 uint32_t parts_count)
 {
-    struct zsock_message *message = calloc(1, sizeof(*message));
-    struct zsock_outbox *box = message ? find_or_add(zsock, route) : NULL;
+    struct gk_zsock_message *message = calloc(1, sizeof(*message));
+    struct gk_zsock_outbox *box = message ? find_or_add(zsock, route) : NULL;
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < parts_count; i++) {
@@ -147,7 +147,7 @@ static int frame_init(zmq_msg_t *frame, struct gk_buf *part)
 {
     int rc;
 
-    if (part->size > ZSOCK_COPY_OUT_BYTES) {
+    if (part->size > GK_ZSOCK_COPY_OUT_BYTES) {
         rc = zmq_msg_init_data(frame, part->data, part->size, unref_part, gk_buf_ref(part));
         if (rc != 0) {
             gk_buf_unref(part);
@@ -182,12 +182,12 @@ static void frames_close(zmq_msg_t *frames, uint32_t count)
 
 /* Frame 0 of a ROUTER's message tells whom it is for.  All frames or none. */
 static int frames_init(zmq_msg_t *frames, const struct gk_zsock *zsock, uint64_t route,
-                       const struct zsock_message *message)
+                       const struct gk_zsock_message *message)
 {
     uint32_t count = 0;
 
     if (zsock->type == GK_ZSOCK_ROUTER) {
-        if (zmq_msg_init_size(&frames[0], ZSOCK_ROUTE_BYTES) != 0) {
+        if (zmq_msg_init_size(&frames[0], GK_ZSOCK_ROUTE_BYTES) != 0) {
             return -1;
         }
         gk_zsock_route_unpack(route, zmq_msg_data(&frames[0]));
@@ -205,7 +205,8 @@ static int frames_init(zmq_msg_t *frames, const struct gk_zsock *zsock, uint64_t
 
 /* The whole message.  0, or the errno of the first frame that failed; then the message does not
  * count as sent. */
-static int send_message(struct gk_zsock *zsock, uint64_t route, const struct zsock_message *message)
+static int send_message(struct gk_zsock *zsock, uint64_t route,
+                        const struct gk_zsock_message *message)
 {
     zmq_msg_t frames[GK_PARTS_MAX + 1];
     int count = frames_init(frames, zsock, route, message);
@@ -228,7 +229,7 @@ static int send_message(struct gk_zsock *zsock, uint64_t route, const struct zso
     return first_error;
 }
 
-static void count_sent(struct gk_zsock *zsock, const struct zsock_message *message)
+static void count_sent(struct gk_zsock *zsock, const struct gk_zsock_message *message)
 {
     zsock->stats.messages_out++;
     for (uint32_t i = 0; i < message->parts_count; i++) {
@@ -237,7 +238,7 @@ static void count_sent(struct gk_zsock *zsock, const struct zsock_message *messa
 }
 
 /* The peer of this outbox is gone: drop what waits for it and tell the owner. */
-static void lose_peer(struct gk_zsock *zsock, struct zsock_outbox *box)
+static void lose_peer(struct gk_zsock *zsock, struct gk_zsock_outbox *box)
 {
     uint64_t route = box->route;
 
@@ -249,8 +250,8 @@ static void lose_peer(struct gk_zsock *zsock, struct zsock_outbox *box)
 }
 
 /* Send what one peer takes.  The outbox is freed when it is empty or its peer is gone. */
-static enum zsock_flush flush_box(struct gk_zsock *zsock, struct zsock_outbox *box,
-                                  uint64_t deadline_ns)
+static enum gk_zsock_flush flush_box(struct gk_zsock *zsock, struct gk_zsock_outbox *box,
+                                     uint64_t deadline_ns)
 {
     while (box->first) {
         int error = send_message(zsock, box->route, box->first);
@@ -264,44 +265,44 @@ static enum zsock_flush flush_box(struct gk_zsock *zsock, struct zsock_outbox *b
         case ENOMEM: /* as if there were no room: it is tried again */
             zsock->stats.blocked += box->first->counted ? 0 : 1;
             box->first->counted = true;
-            return ZSOCK_FLUSH_BLOCKED;
+            return GK_ZSOCK_FLUSH_BLOCKED;
         case EHOSTUNREACH:
             lose_peer(zsock, box);
-            return ZSOCK_FLUSH_DONE;
+            return GK_ZSOCK_FLUSH_DONE;
         default:
             gk_zsock_fail(zsock, "sending", error);
-            return ZSOCK_FLUSH_DONE;
+            return GK_ZSOCK_FLUSH_DONE;
         }
         if (box->first && uv_hrtime() > deadline_ns) {
-            return ZSOCK_FLUSH_MORE;
+            return GK_ZSOCK_FLUSH_MORE;
         }
     }
     remove_box(zsock, box);
-    return ZSOCK_FLUSH_DONE;
+    return GK_ZSOCK_FLUSH_DONE;
 }
 
-enum zsock_flush gk_zsock_outbox_flush(struct gk_zsock *zsock)
+enum gk_zsock_flush gk_zsock_outbox_flush(struct gk_zsock *zsock)
 {
     uint64_t deadline_ns = uv_hrtime() + GK_TURN_US_MAX * UINT64_C(1000);
     uint32_t count = zsock->outboxes_count;
-    enum zsock_flush result = ZSOCK_FLUSH_DONE;
+    enum gk_zsock_flush result = GK_ZSOCK_FLUSH_DONE;
 
     zsock->fresh = false;
     /* Each outbox that exists now has its turn; those that `gone` adds wait for the next flush. */
     for (uint32_t i = 0; i < count && zsock->ring && gk_zsock_usable(zsock); i++) {
-        struct zsock_outbox *box = zsock->ring;
-        enum zsock_flush left;
+        struct gk_zsock_outbox *box = zsock->ring;
+        enum gk_zsock_flush left;
 
         zsock->ring = box->next;
         left = flush_box(zsock, box, deadline_ns);
         if (left > result) {
             result = left;
         }
-        if (left == ZSOCK_FLUSH_MORE) {
+        if (left == GK_ZSOCK_FLUSH_MORE) {
             break;
         }
     }
-    return zsock->fresh ? ZSOCK_FLUSH_MORE : result;
+    return zsock->fresh ? GK_ZSOCK_FLUSH_MORE : result;
 }
 
 void gk_zsock_outbox_clear(struct gk_zsock *zsock)

@@ -8,17 +8,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { ZSOCK_ROUTE_BYTES = 5 };
+enum { GK_ZSOCK_ROUTE_BYTES = 5 };
 
-#define ZSOCK_ROUTE_MARK (UINT64_C(1) << 32) /* so that no route is 0 */
+#define GK_ZSOCK_ROUTE_MARK (UINT64_C(1) << 32) /* so that no route is 0 */
 
 /* 0: not an id that ZeroMQ made. */
 static inline uint64_t gk_zsock_route_pack(const uint8_t *id, size_t size)
 {
-    if (size != ZSOCK_ROUTE_BYTES || id[0] != 0) {
+    if (size != GK_ZSOCK_ROUTE_BYTES || id[0] != 0) {
         return 0;
     }
-    return ZSOCK_ROUTE_MARK | gk_get_u32(id + 1);
+    return GK_ZSOCK_ROUTE_MARK | gk_get_u32(id + 1);
 }
 
 static inline void gk_zsock_route_unpack(uint64_t route, uint8_t *ret_id)

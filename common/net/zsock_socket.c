@@ -163,8 +163,8 @@ static enum gk_err set_options(void *socket, enum gk_zsock_type type, const char
     } options[] = {
         {ZMQ_LINGER, 0}, /* the default waits for ever */
         {ZMQ_IPV6, wants_ipv6(address, type == GK_ZSOCK_ROUTER)},
-        {ZMQ_SNDHWM, ZSOCK_SEND_HWM},
-        {ZMQ_RCVHWM, ZSOCK_RECEIVE_HWM},
+        {ZMQ_SNDHWM, GK_ZSOCK_SEND_HWM},
+        {ZMQ_RCVHWM, GK_ZSOCK_RECEIVE_HWM},
         {ZMQ_HANDSHAKE_IVL, GK_HANDSHAKE_MS},
         {ZMQ_RECONNECT_IVL, RECONNECT_MS},
         {ZMQ_RECONNECT_IVL_MAX, RECONNECT_MS_MAX},

@@ -22,7 +22,7 @@ struct model {
     struct gk_window window;
     uint64_t req_ids;
     uint32_t sent[CHUNKS_MAX]; /* first tries */
-    struct request open[GK_WINDOW_SLOTS];
+    struct request open[GK_PULL_WINDOW];
     uint32_t open_count;
 };
 
@@ -83,7 +83,7 @@ static void check_complete(const struct model *model, uint32_t chunks)
 Test(window, answers_in_order)
 {
     for (uint32_t chunks = 1; chunks <= CHUNKS_MAX; chunks++) {
-        for (uint32_t limit = 1; limit <= GK_WINDOW_SLOTS; limit++) {
+        for (uint32_t limit = 1; limit <= GK_PULL_WINDOW; limit++) {
             struct model model;
             uint32_t width = limit < chunks ? limit : chunks;
 
@@ -110,7 +110,7 @@ Test(window, losses_and_reordering)
     uint64_t draws = 0;
 
     for (uint32_t chunks = 1; chunks <= CHUNKS_MAX; chunks++) {
-        for (uint32_t limit = 1; limit <= GK_WINDOW_SLOTS; limit++) {
+        for (uint32_t limit = 1; limit <= GK_PULL_WINDOW; limit++) {
             struct model model;
             uint64_t now_us = 0;
             uint32_t turns = 0;
@@ -244,5 +244,5 @@ Test(window, limit_above_the_slots, .signal = SIGABRT)
 {
     struct gk_window window;
 
-    gk_window_start(&window, 1, GK_WINDOW_SLOTS + 1);
+    gk_window_start(&window, 1, GK_PULL_WINDOW + 1);
 }

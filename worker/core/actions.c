@@ -11,7 +11,7 @@
  *
  * Per shard, from the pumps, each of which runs once: a window sends no chunk twice (a slot that
  * was used is not due, and a chunk takes a slot), so INIT, push and pull send at most
- * GK_WINDOW_SLOTS each; HELLO, PING and LEAVE one each; beginning an empty push says one line.
+ * GK_PULL_WINDOW each; HELLO, PING and LEAVE one each; beginning an empty push says one line.
  * Beside them, from the one event and the one move of the phase: INSTALL or the two lines of a
  * WELCOME or NACK; a line for each push of the ring that was decided otherwise; RESET, MAKE_INIT
  * and the lines of joining and of a void residual; one of STEP, PERSIST and EVALUATE; a stall line;
@@ -19,7 +19,7 @@
 enum {
     SENDS_ALONE = 3,
     LINES_PER_SHARD = 1,
-    ACTIONS_PER_SHARD = 3 * GK_WINDOW_SLOTS + SENDS_ALONE + LINES_PER_SHARD,
+    ACTIONS_PER_SHARD = 3 * GK_PULL_WINDOW + SENDS_ALONE + LINES_PER_SHARD,
     ACTIONS_BESIDE = 2 + GK_RING_ENTRIES + 4 + 1 + 1 + 1 + 1,
 };
 

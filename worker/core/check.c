@@ -8,8 +8,8 @@ static void check_window(const struct gk_window *window)
     uint32_t outstanding = 0;
 
     GK_ASSERT(window->done <= window->next && window->next <= window->chunks);
-    GK_ASSERT(window->limit <= GK_WINDOW_SLOTS && (window->limit > 0) == (window->chunks > 0));
-    for (uint32_t i = 0; i < GK_WINDOW_SLOTS; i++) {
+    GK_ASSERT(window->limit <= GK_PULL_WINDOW && (window->limit > 0) == (window->chunks > 0));
+    for (uint32_t i = 0; i < GK_PULL_WINDOW; i++) {
         const struct gk_window_slot *slot = &window->slots[i];
 
         if (!slot->active) {

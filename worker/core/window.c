@@ -8,7 +8,7 @@
 
 void gk_window_start(struct gk_window *window, uint32_t chunks, uint32_t limit)
 {
-    GK_ASSERT(chunks > 0 && limit > 0 && limit <= GK_WINDOW_SLOTS);
+    GK_ASSERT(chunks > 0 && limit > 0 && limit <= GK_PULL_WINDOW);
     memset(window, 0, sizeof(*window));
     window->chunks = chunks;
     window->limit = limit;

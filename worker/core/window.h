@@ -7,10 +7,12 @@
 #ifndef GK_WORKER_CORE_WINDOW_H
 #define GK_WORKER_CORE_WINDOW_H
 
+#include "common/limits.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { GK_WINDOW_SLOTS = 8 };
+_Static_assert(GK_PUSH_WINDOW <= GK_PULL_WINDOW, "one kind of window serves both");
 
 struct gk_window_slot {
     bool active;
@@ -25,7 +27,7 @@ struct gk_window {
     uint32_t next;   /* first chunk that was never sent */
     uint32_t done;   /* chunks answered */
     uint32_t limit;  /* slots that may be used */
-    struct gk_window_slot slots[GK_WINDOW_SLOTS];
+    struct gk_window_slot slots[GK_PULL_WINDOW];
 };
 
 /* Begin with `chunks` > 0 chunks and at most `limit` of them outstanding. */
