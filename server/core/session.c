@@ -529,21 +529,36 @@ void gk_server_hello(struct gk_server *server, uint64_t route, const struct gk_m
     accept(server, hello.rank, route, msg);
 }
 
+/* Whom the shard waits for: before version 0 those that have not come, then those whose push is not
+ * here. */
+static void fill_waits(const struct gk_server *server, struct gk_ping *pong)
+{
+    const struct gk_server_live *live = &server->live;
+    uint32_t lowest = 0, missing;
+    uint64_t since_us = live->round.opened_us;
+
+    if (gk_server_before_version(server)) {
+        missing = server->config.workers - gk_server_present(server, (struct gk_uid){0}, &lowest);
+        since_us = live->started_us;
+    } else {
+        missing = gk_server_round_missing(server, &lowest);
+        pong->waits_version = missing > 0 ? server->durable.version + 1 : 0;
+    }
+    if (missing > 0) {
+        pong->waits = GK_WAIT_RANK;
+        pong->waits_for = lowest;
+        pong->waits_count = missing;
+        pong->waits_us = server->now_us - since_us;
+    }
+}
+
 void gk_server_ping(struct gk_server *server, uint32_t rank, const struct gk_msg *msg)
 {
     const struct gk_ping *ping = &msg->body.ping;
     struct gk_msg *pong;
-    uint32_t lowest = 0, missing;
 
     server->live.members[rank].ping = *ping;
-    missing = gk_server_round_missing(server, &lowest);
     pong = gk_server_reply(server, GK_KIND_PONG, rank, msg->h.req_id);
     pong->body.ping = (struct gk_ping){.sent_us = ping->sent_us, .received_us = server->now_us};
-    if (missing > 0) {
-        pong->body.ping.waits = GK_WAIT_RANK;
-        pong->body.ping.waits_for = lowest;
-        pong->body.ping.waits_count = missing;
-        pong->body.ping.waits_version = server->durable.version + 1;
-        pong->body.ping.waits_us = server->now_us - server->live.round.opened_us;
-    }
+    fill_waits(server, &pong->body.ping);
 }

@@ -241,6 +241,7 @@ void gk_server_leave_recorded(struct gk_server *server, uint32_t rank);
 void gk_server_finish_written(struct gk_server *server);
 
 /* watch.c */
+bool gk_server_before_version(const struct gk_server *server); /* WAITING, SETUP or INIT */
 void gk_server_watch(struct gk_server *server);
 uint64_t gk_server_watch_next_us(const struct gk_server *server);
 

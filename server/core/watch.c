@@ -25,7 +25,7 @@ static void name_rank(const struct gk_server *server, uint32_t rank, struct gk_w
     const struct gk_member *member = &server->live.members[rank];
 
     if (!member->heard) {
-        append(words, "rank %" PRIu32 " (never)", rank);
+        append(words, "rank %" PRIu32 " (never seen)", rank);
         return;
     }
     append(words, "rank %" PRIu32 " (last heard %.1f s ago", rank,
@@ -72,6 +72,13 @@ static bool missing_hello(const struct gk_server *server, uint32_t rank)
     return server->live.members[rank].session == 0;
 }
 
+bool gk_server_before_version(const struct gk_server *server)
+{
+    enum gk_shard_state state = server->live.state;
+
+    return state == GK_SHARD_WAITING || state == GK_SHARD_SETUP || state == GK_SHARD_INIT;
+}
+
 static void stall_round(struct gk_server *server)
 {
     struct gk_words words;
@@ -107,11 +114,6 @@ static void name_start(const struct gk_server *server, struct gk_words *words)
     }
 }
 
-static bool before_version(enum gk_shard_state state)
-{
-    return state == GK_SHARD_WAITING || state == GK_SHARD_SETUP || state == GK_SHARD_INIT;
-}
-
 /* When this life last heard any rank. */
 static uint64_t heard_us(const struct gk_server *server)
 {
@@ -133,7 +135,7 @@ static uint64_t deadline_us(const struct gk_server *server)
     if (server->config.deadline_us == 0) {
         return UINT64_MAX;
     }
-    if (before_version(server->live.state)) {
+    if (gk_server_before_version(server)) {
         return server->live.started_us + server->config.deadline_us;
     }
     return server->live.state == GK_SHARD_RUNNING ? heard_us(server) + server->config.deadline_us
@@ -144,7 +146,7 @@ static void name_deadline(const struct gk_server *server, struct gk_words *words
 {
     double seconds = (double)server->config.deadline_us / 1e6;
 
-    if (before_version(server->live.state)) {
+    if (gk_server_before_version(server)) {
         name_start(server, words);
         append(words, "; gave up after %.0f s", seconds);
     } else {
@@ -162,8 +164,9 @@ static void stall(struct gk_server *server)
     server->live.stall_us = server->now_us + GK_STALL_AGAIN_US;
     if (server->live.state == GK_SHARD_RUNNING) {
         stall_round(server);
-    } else if (before_version(server->live.state)) {
+    } else if (gk_server_before_version(server)) {
         name_start(server, &words);
+        append(&words, ", for %.1f s", (double)(server->now_us - server->live.started_us) / 1e6);
         gk_server_trace(server, GK_LOG_INFO, "SERVER-WAITS", "%s", words.text);
     }
 }

@@ -420,6 +420,26 @@ Test(server_session, ping_tells_who_is_missing)
     rig_free(rig);
 }
 
+Test(server_session, ping_tells_who_has_not_come)
+{
+    struct rig *rig = rig_new(4, 1, 0);
+    const struct gk_ping *pong;
+
+    rig_start(rig);
+    rig_hello(rig, 0, 1);
+    rig_hello(rig, 2, 1);
+    rig->now_us += 1500;
+    rig_ping(rig, 0, 1);
+    pong = &rig_last(rig)->msg.body.ping;
+    cr_assert(pong->waits == GK_WAIT_RANK && pong->waits_for == 1 && pong->waits_count == 2);
+    cr_assert(pong->waits_version == 0 && pong->waits_us == 1500);
+    rig_hello(rig, 1, 1);
+    rig_hello(rig, 3, 1);
+    rig_ping(rig, 0, 1);
+    cr_assert(rig_last(rig)->msg.body.ping.waits == GK_WAIT_NONE, "for the model");
+    rig_free(rig);
+}
+
 Test(server_session, bad_messages_are_counted_and_answered)
 {
     struct rig *rig = rig_running(2);

@@ -239,7 +239,7 @@ Test(exchange, full_ring_waits_for_durability)
     toy_wait(&toy, 7 * SECOND);
     cr_assert(rig_in(&rig, GK_PHASE_EXCHANGING));
     cr_assert(rig_said(&rig, "WORKER-STALL",
-                       "version 2: waiting 5.0 s for shard 1 at tcp://b:2 to make version 2 "
+                       "step 1: waiting 5.0 s for shard 1 at tcp://b:2 to make version 2 "
                        "durable (0 is)"));
     toy.shards[1].durable = 1;
     toy_wait(&toy, SECOND);

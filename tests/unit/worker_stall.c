@@ -48,11 +48,14 @@ Test(stall, joining)
         "waiting for server 2 of 2: shard 1 at tcp://b:2: not connected for 25.0 s",
         "waiting for server 2 of 2: shard 1 at tcp://b:2: connected, but silent for 25.0 s",
         "waiting for server 2 of 2: shard 1 at tcp://b:2: refuses (HELD): the toy says so",
-        "waiting for worker 2 of 2",
-        "waiting for rank 0 to initialise the job: shard 1 at tcp://b:2 to answer",
+        "waiting for worker 2 of 2 for 25.0 s: shard 0 at tcp://a:1 has seen 1 and does not say "
+        "which",
+        "waiting for rank 0 to initialise the job for 25.0 s: shard 1 at tcp://b:2 to answer",
+        "waiting for worker 2 of 2 for 25.0 s: shard 0 at tcp://a:1 has not seen rank 0",
+        "waiting for worker 2 of 2 for 25.0 s: shard 0 at tcp://a:1 has not seen rank 0 and 2 more",
     };
 
-    for (uint32_t how = 0; how < 5; how++) {
+    for (uint32_t how = 0; how < 7; how++) {
         struct rig rig;
         struct toy toy;
 
@@ -60,8 +63,9 @@ Test(stall, joining)
         toy_open(&toy, &rig);
         toy_begun(&toy, 0);
         toy.shards[1].initialised = how < 4;
-        toy.shards[0].present = toy.shards[1].present = how == 3 ? 1 : 2;
-        if (how == 3) {
+        toy.shards[0].present = toy.shards[1].present = how == 3 || how > 4 ? 1 : 2;
+        toy.shards[0].missing = how > 4 ? 2 * how - 9 : 0;
+        if (how == 3 || how > 4) {
             toy.shards[0].initialised = toy.shards[1].initialised = false;
         }
         rig_start(&rig);
@@ -107,19 +111,21 @@ Test(stall, init_held_back)
         toy_serve(&toy);
         rig_wait(&rig, SECOND / 10);
     }
-    cr_assert(rig_said(&rig, "WORKER-WAITS",
-                       "waiting for rank 0 to initialise the job: shard 1 at tcp://b:2: memory is "
-                       "being set up"));
+    cr_assert(rig_said(
+        &rig, "WORKER-WAITS",
+        "waiting for rank 0 to initialise the job for 5.0 s: shard 1 at tcp://b:2: memory is "
+        "being set up"));
     close_both(&rig, &toy);
 }
 
 Test(stall, exchanging)
 {
     static const char *const words[] = {
-        "version 4: waiting 25.0 s for shard 1 at tcp://b:2: not connected for 25.0 s",
-        "version 4: waiting 25.0 s for shard 1 at tcp://b:2: connected, but silent for 25.0 s",
-        "version 4: waiting 25.0 s for rank 0 (3 missing) at shard 1, version 4",
-        "version 4: waiting 25.0 s for shard 1 at tcp://b:2 to answer",
+        "step 3: waiting 25.0 s for shard 1 at tcp://b:2: not connected for 25.0 s",
+        "step 3: waiting 25.0 s for shard 1 at tcp://b:2: connected, but silent for 25.0 s",
+        "step 3: waiting 25.0 s for rank 0 and 2 more, which shard 1 at tcp://b:2 has missed for "
+        "24.5 s",
+        "step 3: waiting 25.0 s for shard 1 at tcp://b:2 to answer",
     };
 
     for (uint32_t how = 0; how < 4; how++) {
@@ -146,6 +152,7 @@ Test(stall, exchanging)
                     toy.replies[0].msg.body.ping.waits = GK_WAIT_RANK;
                     toy.replies[0].msg.body.ping.waits_count = 3;
                     toy.replies[0].msg.body.ping.waits_version = 4;
+                    toy.replies[0].msg.body.ping.waits_us = rig.now_us - from_us;
                 }
                 toy_deliver(&toy);
             }
@@ -260,6 +267,7 @@ Test(stall, pong_of_a_former_session)
     rig_wait(&rig, SECOND);
     toy_handle(&toy, 1, rig_take(&rig, 1, GK_KIND_PING));
     toy.replies[0].msg.body.ping.waits = GK_WAIT_RANK;
+    toy.replies[0].msg.body.ping.waits_version = 4;
     toy_deliver(&toy);
     rig_down(&rig, 1);
     toy_restart(&toy, 1);

@@ -33,6 +33,7 @@ struct toy_shard {
     /* What does not. */
     uint64_t session;
     uint32_t present;
+    uint32_t missing; /* that its PONGs name, from rank 0 on */
     uint64_t push_id;
     uint32_t push_chunks, push_have;
     bool have[TOY_CHUNKS_MAX], push_lost, whole;
@@ -362,7 +363,10 @@ static inline void toy_handle(struct toy *toy, uint32_t s, const struct gk_msg *
         toy_leave(toy, shard, h);
     } else {
         cr_assert(h->kind == GK_KIND_PING);
-        toy_reply(toy, shard, GK_KIND_PONG, h)->body.ping.sent_us = msg->body.ping.sent_us;
+        toy_reply(toy, shard, GK_KIND_PONG, h)->body.ping =
+            (struct gk_ping){.sent_us = msg->body.ping.sent_us,
+                             .waits = shard->missing > 0 ? GK_WAIT_RANK : GK_WAIT_NONE,
+                             .waits_count = shard->missing};
     }
 }
 

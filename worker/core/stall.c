@@ -14,12 +14,24 @@ static double seconds(const struct gk_worker *worker, uint64_t since_us)
     return (double)(worker->now_us - gk_min_u64(worker->now_us, since_us)) / 1e6;
 }
 
+/* The ranks that the shard waits for, as its last PONG says: the lowest and how many. */
+static void describe_ranks(struct gk_words *ret, const struct gk_shard *shard)
+{
+    if (shard->pong.waits_count > 1) {
+        gk_words_set(ret, "rank %u and %u more", shard->pong.waits_for,
+                     shard->pong.waits_count - 1);
+    } else {
+        gk_words_set(ret, "rank %u", shard->pong.waits_for);
+    }
+}
+
 /* Why a shard has not answered yet. */
 static void describe_shard(const struct gk_worker *worker, const struct gk_shard *shard,
                            struct gk_words *ret)
 {
     const char *address = worker->config->addresses[shard->index];
     double quiet = seconds(worker, gk_max_u64(shard->heard_us, worker->started_us));
+    struct gk_words ranks;
 
     if (shard->state == GK_SESSION_DOWN) {
         gk_words_set(ret, "shard %u at %s: not connected for %.1f s", shard->index, address,
@@ -32,12 +44,28 @@ static void describe_shard(const struct gk_worker *worker, const struct gk_shard
                      quiet);
     } else if (shard->init_words.text[0]) {
         gk_words_set(ret, "shard %u at %s: %s", shard->index, address, shard->init_words.text);
-    } else if (shard->pong.waits == GK_WAIT_RANK) {
-        gk_words_set(ret, "rank %u (%u missing) at shard %u, version %llu", shard->pong.waits_for,
-                     shard->pong.waits_count, shard->index,
-                     (unsigned long long)shard->pong.waits_version);
+    } else if (shard->pong.waits == GK_WAIT_RANK && shard->pong.waits_version > 0) {
+        describe_ranks(&ranks, shard);
+        gk_words_set(ret, "%s, which shard %u at %s has missed for %.1f s", ranks.text,
+                     shard->index, address, (double)shard->pong.waits_us / 1e6);
     } else {
         gk_words_set(ret, "shard %u at %s to answer", shard->index, address);
+    }
+}
+
+/* All are connected, but workers are missing: the shard that misses the most says who. */
+static void describe_missing(const struct gk_worker *worker, const struct gk_shard *shard,
+                             struct gk_words *ret)
+{
+    const char *address = worker->config->addresses[shard->index];
+    struct gk_words ranks;
+
+    if (shard->pong.waits == GK_WAIT_RANK) {
+        describe_ranks(&ranks, shard);
+        gk_words_set(ret, "shard %u at %s has not seen %s", shard->index, address, ranks.text);
+    } else {
+        gk_words_set(ret, "shard %u at %s has seen %u and does not say which", shard->index,
+                     address, shard->workers_present);
     }
 }
 
@@ -57,7 +85,9 @@ static const struct gk_shard *without_init(const struct gk_worker *worker)
 static void stall_joining(struct gk_worker *worker)
 {
     const struct gk_worker_config *config = worker->config;
-    uint32_t ready = 0, present = config->workers;
+    const struct gk_shard *fewest = &worker->shards[0];
+    double waited = seconds(worker, worker->started_us);
+    uint32_t ready = 0;
     struct gk_words first = {.text = ""};
 
     for (uint32_t i = 0; i < config->servers; i++) {
@@ -65,7 +95,7 @@ static void stall_joining(struct gk_worker *worker)
 
         if (shard->state == GK_SESSION_READY) {
             ready++;
-            present = shard->workers_present < present ? shard->workers_present : present;
+            fewest = shard->workers_present < fewest->workers_present ? shard : fewest;
         } else if (!first.text[0]) {
             describe_shard(worker, shard, &first);
         }
@@ -73,13 +103,16 @@ static void stall_joining(struct gk_worker *worker)
     if (ready < config->servers) {
         gk_worker_trace(worker, GK_LOG_WARN, "WORKER-WAITS", "waiting for server %u of %u: %s",
                         ready + 1, config->servers, first.text);
-    } else if (present < config->workers) {
-        gk_worker_trace(worker, GK_LOG_WARN, "WORKER-WAITS", "waiting for worker %u of %u",
-                        present + 1, config->workers);
+    } else if (fewest->workers_present < config->workers) {
+        describe_missing(worker, fewest, &first);
+        gk_worker_trace(worker, GK_LOG_WARN, "WORKER-WAITS",
+                        "waiting for worker %u of %u for %.1f s: %s", fewest->workers_present + 1,
+                        config->workers, waited, first.text);
     } else {
         describe_shard(worker, without_init(worker), &first);
         gk_worker_trace(worker, GK_LOG_WARN, "WORKER-WAITS",
-                        "waiting for rank 0 to initialise the job: %s", first.text);
+                        "waiting for rank 0 to initialise the job for %.1f s: %s", waited,
+                        first.text);
     }
 }
 
@@ -98,6 +131,12 @@ static void describe_ring(const struct gk_worker *worker, struct gk_words *ret)
     }
 }
 
+/* The step whose round makes the version that is fetched; 0 also for version 0 itself. */
+static uint64_t stalled_step(const struct gk_worker *worker)
+{
+    return worker->target > 0 ? worker->target - 1 : 0;
+}
+
 static void stall_exchanging(struct gk_worker *worker)
 {
     struct gk_words words = {.text = ""};
@@ -110,8 +149,8 @@ static void stall_exchanging(struct gk_worker *worker)
     if (!words.text[0]) {
         describe_ring(worker, &words);
     }
-    gk_worker_trace(worker, GK_LOG_WARN, "WORKER-STALL", "version %llu: waiting %.1f s for %s",
-                    (unsigned long long)worker->target, seconds(worker, worker->phase_us),
+    gk_worker_trace(worker, GK_LOG_WARN, "WORKER-STALL", "step %llu: waiting %.1f s for %s",
+                    (unsigned long long)stalled_step(worker), seconds(worker, worker->phase_us),
                     words.text);
 }
 
