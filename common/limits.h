@@ -23,6 +23,9 @@ enum {
     GK_PULL_WINDOW = 8, /* chunk requests outstanding per shard */
     GK_PUSH_WINDOW = 8, /* push or INIT chunks outstanding per shard */
 
+    GK_HASH_EVERY = 25, /* versions whose state hash goes into the log */
+    GK_FOLD_EVERY = 50, /* versions behind the snapshot at which the log is folded */
+
     GK_TENSORS_MAX = 1024,
     GK_TENSOR_NAME_BYTES = 64,
     GK_MILESTONES_MAX = 8,

@@ -19,6 +19,7 @@ enum gk_record_type {                       /* numbers on disk, frozen */
                       GK_RECORD_MEMBER = 2, /* rows of ranks whose incarnation or leaving changed */
                       GK_RECORD_FINISHED = 3, /* all ranks have left; `version` is the last one */
                       GK_RECORD_INIT = 4,     /* version 0: spec and initial parameters */
+                      GK_RECORD_LIFE = 5,     /* the shard begins a new life: its incarnation */
 };
 
 /* One rank's contribution to a round. */
@@ -53,6 +54,12 @@ struct gk_record {
     uint32_t epoch;
     struct gk_uid job_uid;
     uint64_t version; /* that the record makes, or stands at */
+
+    /* ROUND of version v + 1: hash of all planes at version v, when v % GK_HASH_EVERY is 0. */
+    bool hashed;
+    uint64_t state_hash;
+
+    uint32_t incarnation; /* LIFE: of the shard */
 
     /* ROUND: step = version - 1 */
     uint64_t step;

@@ -144,6 +144,9 @@ void gk_server_written(struct gk_server *server)
     case GK_RECORD_INIT:
         gk_server_init_written(server);
         break;
+    case GK_RECORD_LIFE:
+        GK_ASSERT(false && "the store writes it");
+        break;
     }
     gk_server_write_next(server);
     gk_server_drained(server);

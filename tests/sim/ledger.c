@@ -471,6 +471,9 @@ void gk_sim_ledger_commit(struct gk_sim *sim, uint32_t shard, const struct gk_re
             gk_sim_fail(sim, "P2", "shard %u is finished at another version", shard);
         }
         break;
+    case GK_RECORD_LIFE:
+        gk_sim_fail(sim, "P2", "the core of shard %u writes the record of a life", shard);
+        break;
     }
 }
 

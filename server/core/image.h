@@ -1,0 +1,49 @@
+/* What one shard keeps across its lives, but for the planes: who it is, which version it has, and
+ * the row of every rank.
+ *
+ * Every change of it is a record (record.h), and gk_image_apply() is the only way that a record
+ * takes: the running core, the restart, the fold of the log into a snapshot and the tools all call
+ * it.  So what is served and what a replay gives cannot differ. */
+#ifndef GK_SERVER_CORE_IMAGE_H
+#define GK_SERVER_CORE_IMAGE_H
+
+#include "common/err.h"
+#include "common/limits.h"
+#include "common/words.h"
+#include "server/core/record.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct gk_image {
+    uint32_t shard, servers, workers;
+    uint32_t incarnation; /* of the shard's last life; 0: it never lived */
+    uint32_t epoch;
+    bool initialised; /* a version exists */
+    bool finished;
+    struct gk_uid job_uid; /* zero before INIT */
+    uint64_t init_id;
+    uint8_t spec[GK_SPEC_BYTES_MAX]; /* canonical bytes (proto/spec.h) */
+    size_t spec_bytes;
+    uint64_t lo, hi; /* of the parameter vector */
+    uint64_t version;
+    uint64_t optimizer_step;                   /* that the next commit takes */
+    uint64_t applied, returned, skipped, lost; /* pushes that were decided, by verdict */
+    struct gk_rank_row *rows;                  /* [workers], owned */
+};
+
+/* An image of a shard that never lived.  GK_E_NOMEM. */
+enum gk_err gk_image_new(uint32_t shard, uint32_t servers, uint32_t workers,
+                         struct gk_image **ret_image);
+void gk_image_free(struct gk_image *image); /* accepts NULL */
+
+/* `target` becomes equal to `source`; both have the same number of workers. */
+void gk_image_copy(struct gk_image *target, const struct gk_image *source);
+
+/* Take one record; the planes are the caller's.  GK_E_CORRUPT: the record does not follow from this
+ * image (version, job, epoch, rank, spec); words say what was expected, the image is untouched. */
+enum gk_err gk_image_apply(struct gk_image *image, const struct gk_record *record,
+                           struct gk_words *words);
+
+#endif
