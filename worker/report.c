@@ -19,9 +19,9 @@ void gk_report_step(struct gk_worker_report *report, const struct gk_trainer_ste
     report->select_us += step->select_us;
     if (now_us - report->told_us >= PROGRESS_US) {
         report->told_us = now_us;
-        gk_daemon_tell(report->daemon, json_pack("{s:s, s:o, s:o}", "event", "progress", "step",
-                                                 gk_json_integer(step->step + 1), "loss",
-                                                 gk_json_real(report->loss)));
+        gk_daemon_mention(report->daemon, json_pack("{s:s, s:o, s:o}", "event", "progress", "step",
+                                                    gk_json_integer(step->step + 1), "loss",
+                                                    gk_json_real(report->loss)));
     }
 }
 
@@ -30,9 +30,9 @@ void gk_report_eval(struct gk_worker_report *report, const struct gk_trainer_eva
     report->evaluated = true;
     report->accuracy = eval->accuracy;
     report->test_loss = eval->loss;
-    gk_daemon_tell(report->daemon, json_pack("{s:s, s:o, s:f, s:o}", "event", "eval", "step",
-                                             gk_json_integer(eval->step), "accuracy",
-                                             eval->accuracy, "loss", gk_json_real(eval->loss)));
+    gk_daemon_mention(report->daemon, json_pack("{s:s, s:o, s:f, s:o}", "event", "eval", "step",
+                                                gk_json_integer(eval->step), "accuracy",
+                                                eval->accuracy, "loss", gk_json_real(eval->loss)));
 }
 
 void gk_report_message(struct gk_worker_report *report, const struct gk_msg *msg,

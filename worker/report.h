@@ -31,10 +31,12 @@ struct gk_worker_report {
 
 /* The functions below tell the launcher, and nobody when there is none.  Loop thread only. */
 
-/* A step that ended well; a progress line, at most every 200 ms. */
+/* A step that ended well; a progress line, at most every 200 ms and only while the launcher reads.
+ */
 void gk_report_step(struct gk_worker_report *report, const struct gk_trainer_step *step,
                     uint64_t now_us);
 
+/* Told only while the launcher reads, too: the summary has the last one. */
 void gk_report_eval(struct gk_worker_report *report, const struct gk_trainer_eval *eval);
 
 /* A message went out or came in, with all its parts. */

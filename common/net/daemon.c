@@ -49,7 +49,11 @@ void gk_daemon_close(struct gk_daemon *daemon)
 {
     gk_signals_close(daemon->signals);
     daemon->signals = NULL;
-    gk_link_close(daemon->link, NULL);
+    if (daemon->died) {
+        gk_link_close(daemon->link, NULL);
+    } else {
+        gk_link_finish(daemon->link, NULL);
+    }
     daemon->link = NULL;
 }
 
@@ -57,6 +61,15 @@ void gk_daemon_tell(const struct gk_daemon *daemon, json_t *line)
 {
     if (line) {
         gk_link_send(daemon->link, line);
+        json_decref(line);
+    }
+}
+
+void gk_daemon_mention(const struct gk_daemon *daemon, json_t *line)
+{
+    if (gk_link_heard(daemon->link)) {
+        gk_daemon_tell(daemon, line);
+    } else {
         json_decref(line);
     }
 }
@@ -74,11 +87,11 @@ static void log_death(const char *id, bool told, int exit_code, const char *word
     gk_log(level, id, "%s (exit code %d)", words, exit_code);
 }
 
-void gk_daemon_death(const struct gk_daemon *daemon, const char *id, int exit_code,
-                     const char *words)
+void gk_daemon_death(struct gk_daemon *daemon, const char *id, int exit_code, const char *words)
 {
     json_t *line = death_line(exit_code, words); /* NULL also for words that JSON does not take */
 
+    daemon->died = true;
     log_death(id, daemon->link && line, exit_code, words);
     gk_daemon_tell(daemon, line);
 }

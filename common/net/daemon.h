@@ -20,7 +20,7 @@ struct gk_daemon {
     /* Zero at first. */
     struct gk_signals *signals;
     struct gk_link *link; /* NULL: no launcher */
-    bool wakes_said, mode_said;
+    bool wakes_said, mode_said, died;
 };
 
 /* Watch the signals, and the launcher at descriptor `launcher_fd` (0: none).  GK_E_INVALID: that is
@@ -29,18 +29,21 @@ struct gk_daemon {
 enum gk_err gk_daemon_open(struct gk_daemon *daemon, struct uv_loop_s *loop, int launcher_fd,
                            struct gk_words *words);
 
-/* Idempotent; what was told is written first. */
+/* Idempotent.  What was told is written first: after a death for a second at most, else as long as
+ * the launcher lives, which may be stopped (Ctrl-Z); a signal ends the process meanwhile. */
 void gk_daemon_close(struct gk_daemon *daemon);
 
 /* One line to the launcher.  Takes the object; NULL: there was no memory for it, nothing is told.
  */
 void gk_daemon_tell(const struct gk_daemon *daemon, json_t *line);
 
+/* The same for a line that can be done without: not told while the launcher reads nothing. */
+void gk_daemon_mention(const struct gk_daemon *daemon, json_t *line);
+
 /* Why the process ends with this exit code, which is not 0: told to the launcher, which prints the
  * words, so that the log (under `id`) repeats them at DEBUG only; without a launcher logged, as an
  * ERROR unless it was a signal. */
-void gk_daemon_death(const struct gk_daemon *daemon, const char *id, int exit_code,
-                     const char *words);
+void gk_daemon_death(struct gk_daemon *daemon, const char *id, int exit_code, const char *words);
 
 /* The same before there is a loop: written to the launcher's descriptor, if it is a socket. */
 void gk_daemon_early_death(int launcher_fd, const char *id, int exit_code, const char *words);

@@ -1,20 +1,22 @@
 /* JSON lines over a stream that the process inherited or made.
  *
  * Both directions are bounded: a line that is too long is skipped to its end, and what a reader
- * does not take is dropped beyond a few megabytes.  Closing waits for the writes on their way, but
- * no longer than a second. */
+ * does not take is dropped beyond a few megabytes.  Closing waits for the writes on their way:
+ * after a failure a second, after success as long as there is somebody who may read them. */
 #include "common/net/link.h"
 
 #include <uv.h>
 
 #include <fcntl.h>
-#include <stdbool.h>
+#include <linux/sockios.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 
 enum {
     QUEUE_BYTES_MAX = 4 * 1024 * 1024, /* written and not yet taken by the other side */
+    UNREAD_BYTES_MAX = 32 * 1024,      /* as the system counts: some 40 short lines */
     CLOSE_MS_MAX = 1000,
 };
 
@@ -69,7 +71,9 @@ static void end(struct gk_link *link)
     }
     link->ended = true;
     (void)uv_read_stop((uv_stream_t *)&link->pipe);
-    if (!link->closing && link->callbacks.ended) {
+    if (link->closing) {
+        close_handles(link); /* nobody will read what still waits */
+    } else if (link->callbacks.ended) {
         link->callbacks.ended(link->context);
     }
 }
@@ -216,17 +220,45 @@ drop:
     free(out);
 }
 
+bool gk_link_heard(const struct gk_link *link)
+{
+    uv_os_fd_t fd;
+    int unread = 0;
+
+    if (!link) {
+        return true;
+    }
+    if (uv_fileno((const uv_handle_t *)&link->pipe, &fd) == 0) {
+        (void)ioctl(fd, SIOCOUTQ, &unread); /* a system that does not know it leaves 0 */
+    }
+    return unread <= UNREAD_BYTES_MAX &&
+           uv_stream_get_write_queue_size((const uv_stream_t *)&link->pipe) == 0;
+}
+
+/* Reading goes on, for the end of the stream alone. */
+static void begin_close(struct gk_link *link, void (*closed)(void *context))
+{
+    link->closing = true;
+    link->closed = closed;
+    if (link->ended || uv_stream_get_write_queue_size((uv_stream_t *)&link->pipe) == 0) {
+        close_handles(link);
+    }
+}
+
 void gk_link_close(struct gk_link *link, void (*closed)(void *context))
 {
     if (!link || link->closing) {
         return;
     }
-    link->closing = true;
-    link->closed = closed;
-    (void)uv_read_stop((uv_stream_t *)&link->pipe);
-    if (uv_stream_get_write_queue_size((uv_stream_t *)&link->pipe) == 0) {
-        close_handles(link);
-    } else {
+    begin_close(link, closed);
+    if (!uv_is_closing((uv_handle_t *)&link->pipe)) {
         (void)uv_timer_start(&link->limit, on_limit, CLOSE_MS_MAX, 0);
+    }
+}
+
+void gk_link_finish(struct gk_link *link, void (*closed)(void *context))
+{
+    if (link && !link->closing) {
+        begin_close(link, closed);
     }
 }

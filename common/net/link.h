@@ -11,6 +11,8 @@
 
 #include <jansson.h>
 
+#include <stdbool.h>
+
 struct uv_loop_s;
 struct gk_link;
 
@@ -31,8 +33,15 @@ enum gk_err gk_link_open(struct uv_loop_s *loop, int fd, const struct gk_link_ca
  * link. */
 void gk_link_send(struct gk_link *link, const json_t *object);
 
-/* Idempotent; what was sent is written first (the pipe is local and the lines are small).
- * Accepts NULL. */
+/* False while the other side has many lines still to read, as a launcher that is stopped does: what
+ * can be done without is not sent then, so that there is room for what cannot.  A NULL link: true.
+ */
+bool gk_link_heard(const struct gk_link *link);
+
+/* Idempotent; what was sent is written first, for a second at most.  Accepts NULL. */
 void gk_link_close(struct gk_link *link, void (*closed)(void *context));
+
+/* The same, but as long as the other side lives: it may be stopped for minutes. */
+void gk_link_finish(struct gk_link *link, void (*closed)(void *context));
 
 #endif

@@ -154,6 +154,51 @@ Test(net_daemon, death_that_cannot_be_told)
     (void)close(launcher);
 }
 
+static int told(void)
+{
+    int lines = 0;
+
+    for (const char *text = text_of(launcher); *text; text = text_of(launcher)) {
+        for (; *text; text++) {
+            lines += *text == '\n';
+        }
+    }
+    return lines;
+}
+
+/* A launcher that is stopped: what can be done without is left out, the rest waits for it, and
+ * after a death not for long. */
+Test(net_daemon, launcher_that_is_stopped)
+{
+    enum { LINES = 5000 };
+
+    for (int dies = 0; dies < 2; dies++) {
+        int mentioned;
+
+        start(true);
+        for (int i = 0; i < LINES; i++) {
+            gk_daemon_mention(&daemon_, json_pack("{s:s}", "event", "progress"));
+        }
+        mentioned = told();
+        cr_expect(mentioned > 5 && mentioned < LINES / 10, "%d", mentioned);
+        for (int i = 0; i < LINES; i++) {
+            gk_daemon_tell(&daemon_, json_pack("{s:s}", "event", "note"));
+        }
+        if (dies) {
+            gk_daemon_death(&daemon_, "TEST-DEATH", 69, "nobody came");
+        }
+        gk_daemon_close(&daemon_);
+        cr_assert_neq(uv_run(&loop, UV_RUN_NOWAIT), 0);
+        cr_expect_eq(uv_backend_timeout(&loop) > 0, dies, "a time limit after a death alone");
+        for (int lines = 0; lines < LINES + dies;) {
+            lines += told();
+            (void)uv_run(&loop, UV_RUN_NOWAIT);
+        }
+        gk_daemon_end_loop(&loop);
+        (void)close(launcher);
+    }
+}
+
 Test(net_daemon, early_death)
 {
     const char *text;

@@ -217,6 +217,102 @@ Test(net_link, other_side_does_not_read)
     json_decref(object);
 }
 
+/* A reader that does not read is noticed long before it would cost anything, and so is that it
+ * reads again. */
+Test(net_link, heard)
+{
+    struct side side = {0};
+    char text[4096];
+    int fd, sent = 0;
+
+    uv_loop_init(&loop);
+    fd = open_side(&side);
+    cr_assert(gk_link_heard(NULL));
+    for (; gk_link_heard(side.link); sent++) {
+        cr_assert_lt(sent, 1000);
+        send_number(side.link, sent);
+        uv_run(&loop, UV_RUN_NOWAIT);
+    }
+    cr_assert_gt(sent, 10);
+    cr_assert_gt(recv(fd, text, sizeof(text), 0), 7 * sent);
+    cr_assert(gk_link_heard(side.link));
+    finish(&side);
+    close(fd);
+}
+
+/* More than the system takes, and the end of it. */
+static void fill(struct gk_link *link)
+{
+    json_t *object = json_object();
+    char text[50 * 1000 + 1];
+
+    memset(text, 'x', sizeof(text) - 1);
+    text[sizeof(text) - 1] = 0;
+    json_object_set_new(object, "text", json_string(text));
+    for (int i = 0; i < 40; i++) {
+        gk_link_send(link, object);
+    }
+    cr_assert_not(gk_link_heard(link));
+    json_decref(object);
+}
+
+/* The end of a run that went well waits for its reader, however long that takes: there is no timer
+ * in the loop. */
+Test(net_link, finish_waits_for_the_reader)
+{
+    struct side side = {0};
+    char text[64 * 1024], last[9] = {0};
+    int fd;
+
+    uv_loop_init(&loop);
+    fd = open_side(&side);
+    fill(side.link);
+    send_number(side.link, 8);
+    gk_link_finish(side.link, on_closed);
+    gk_link_finish(side.link, NULL);
+    gk_link_close(side.link, NULL); /* the first one counts */
+    cr_assert_neq(uv_run(&loop, UV_RUN_NOWAIT), 0);
+    cr_assert_eq(uv_backend_timeout(&loop), -1);
+    cr_assert_eq(side.closed, 0);
+    while (side.closed == 0) {
+        cr_assert_gt(recv(fd, text, sizeof(text), MSG_DONTWAIT), 0);
+        uv_run(&loop, UV_RUN_NOWAIT);
+    }
+    for (ssize_t got; (got = recv(fd, text, sizeof(text), 0)) > 0;) {
+        cr_assert_geq(got, 8);
+        memcpy(last, text + got - 8, 8);
+    }
+    cr_assert_str_eq(last, "{\"n\":8}\n");
+    cr_assert_eq(uv_loop_close(&loop), 0);
+    close(fd);
+}
+
+Test(net_link, finish_ends_with_the_reader)
+{
+    for (int gone_first = 0; gone_first < 2; gone_first++) {
+        struct side side = {0};
+        int fd;
+
+        uv_loop_init(&loop);
+        fd = open_side(&side);
+        fill(side.link);
+        if (gone_first) {
+            close(fd);
+            run_until(&side.ended, 1);
+        }
+        gk_link_finish(side.link, on_closed);
+        uv_run(&loop, UV_RUN_NOWAIT);
+        cr_assert_eq(side.closed, gone_first);
+        if (!gone_first) {
+            close(fd);
+        }
+        uv_run(&loop, UV_RUN_DEFAULT);
+        cr_assert_eq(side.closed, 1);
+        cr_assert_eq(side.ended, gone_first);
+        cr_assert_eq(uv_loop_close(&loop), 0);
+    }
+}
+
 Test(net_link, close_in_a_line)
 {
     struct side side = {.close_on_line = true};
