@@ -174,11 +174,11 @@ static enum gk_err load_file(struct load *load)
 
 static enum gk_err print(struct load *load, enum gk_err printed)
 {
-    if (printed) {
-        gk_words_set(load->words, "standard output cannot be written");
-        load->exit = GK_EXIT_INTERNAL;
+    if (printed == GK_E_IO) {
+        load->exit = GK_EXIT_IO;
         return printed;
     }
+    /* A reader that has gone had enough of it. */
     load->exit = GK_EXIT_OK;
     return GK_E_HELP;
 }
@@ -192,17 +192,17 @@ static enum gk_err load_all(struct load *load, int argc, char **argv)
         return err;
     }
     if (load->flags.request == GK_CONFIG_HELP) {
-        return print(load, gk_config_help_print(program));
+        return print(load, gk_config_help_print(program, load->words));
     }
     if (load->flags.request == GK_CONFIG_VERSION) {
-        return print(load, gk_config_version_print(program));
+        return print(load, gk_config_version_print(program, load->words));
     }
     err = load_file(load);
     for (size_t i = 0; i < program->options_count && !err; i++) {
         err = resolve(load, i);
     }
     if (!err && load->flags.request == GK_CONFIG_PRINT) {
-        err = print(load, gk_config_values_print(load->config));
+        err = print(load, gk_config_values_print(load->config, load->words));
     }
     return err;
 }

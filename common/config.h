@@ -78,7 +78,7 @@ struct gk_config; /* owns the strings and remembers where each value came from *
  * start: it reads the environment.
  * - GK_E_HELP: --help, --version or --print-config was given, its text went to stdout: exit 0.
  * - GK_E_CONFIG: `words` says what and where: exit 64 for a flag or a variable, 78 for the file.
- * - GK_E_NOMEM, GK_E_IO (stdout cannot be written): exit 70.
+ * - GK_E_NOMEM: exit 70.  GK_E_IO (stdout cannot be written): exit 74.
  *
  * *ret_exit is always set.  On success *ret_config is the caller's, to be freed last. */
 enum gk_err gk_config_load(const struct gk_config_args *args, struct gk_config **ret_config,

@@ -6,6 +6,8 @@
  * numbers are those of what came before the error, so a key's line is looked up in the text. */
 #include "common/config_internal.h"
 
+#include "common/shown.h"
+
 #include <cyaml/cyaml.h>
 
 #include <errno.h>
@@ -144,9 +146,10 @@ static void explain_key(struct loader *loader, const char *key)
     const char *nearest = gk_config_table_nearest(loader->program, key);
 
     if (nearest) {
-        gk_words_set(loader->words, "unknown key '%.60s'; did you mean '%s'?", key, nearest);
+        gk_words_set(loader->words, "unknown key '%s'; did you mean '%s'?", gk_shown(key).text,
+                     nearest);
     } else {
-        gk_words_set(loader->words, "unknown key '%.60s'; --help lists all", key);
+        gk_words_set(loader->words, "unknown key '%s'; --help lists all", gk_shown(key).text);
     }
     prefix_place(loader, line_of(loader, key, 1));
 }

@@ -4,6 +4,8 @@
  * not know the rest. */
 #include "common/config_internal.h"
 
+#include "common/shown.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,10 +52,9 @@ static enum gk_err take_value(struct reader *reader, const struct flag *flag, co
         return GK_E_CONFIG;
     }
     if (strncmp(next, "--", 2) == 0) {
-        gk_words_set(
-            reader->words,
-            "--%s needs a value but '%.60s' follows; a value like that is given as --%s=%.60s",
-            flag->name, next, flag->name, next);
+        gk_words_set(reader->words,
+                     "--%s needs a value but '%s' follows; a value like that is given as --%s=%s",
+                     flag->name, gk_shown(next).text, flag->name, gk_shown(next).text);
         return GK_E_CONFIG;
     }
     reader->at++;
@@ -95,11 +96,11 @@ static enum gk_err refuse_unknown(struct reader *reader, const char *argument)
         }
     }
     if (nearest) {
-        gk_words_set(reader->words, "unknown flag %.*s; did you mean --%s%s?",
-                     (int)strcspn(argument, "="), argument, no, nearest);
+        gk_words_set(reader->words, "unknown flag %s; did you mean --%s%s?",
+                     gk_shown_part(argument, strcspn(argument, "=")).text, no, nearest);
     } else {
-        gk_words_set(reader->words, "unknown flag %.*s; --help lists all",
-                     (int)strcspn(argument, "="), argument);
+        gk_words_set(reader->words, "unknown flag %s; --help lists all",
+                     gk_shown_part(argument, strcspn(argument, "=")).text);
     }
     return GK_E_CONFIG;
 }
@@ -170,8 +171,8 @@ static enum gk_err read_positional(struct reader *reader)
     const char *argument = reader->argv[reader->at];
 
     if (reader->flags.positional_count >= reader->program->positional_max) {
-        gk_words_set(reader->words, "unexpected argument '%.60s'; --help shows the usage",
-                     argument);
+        gk_words_set(reader->words, "unexpected argument '%s'; --help shows the usage",
+                     gk_shown(argument).text);
         return GK_E_CONFIG;
     }
     reader->flags.positional[reader->flags.positional_count++] = argument;

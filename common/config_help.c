@@ -4,6 +4,7 @@
 #include "common/config_internal.h"
 
 #include "common/limits.h"
+#include "common/stdout.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -13,11 +14,6 @@ enum {
     HELP_INDENT = 26,       /* where explanations start */
     HELP_TEXT_BYTES = 1024, /* one explanation */
 };
-
-static enum gk_err finish(void)
-{
-    return fflush(stdout) == 0 && !ferror(stdout) ? GK_OK : GK_E_IO;
-}
 
 /* Words of the text, wrapped, from column `column` on; further lines are indented by `indent`. */
 static void print_wrapped(const char *text, size_t column, size_t indent)
@@ -137,7 +133,7 @@ static void print_list(const struct gk_program *program)
     }
 }
 
-enum gk_err gk_config_help_print(const struct gk_program *program)
+enum gk_err gk_config_help_print(const struct gk_program *program, struct gk_words *words)
 {
     (void)printf("usage: %s %s\n", program->name, program->usage);
     if (program->summary) {
@@ -164,13 +160,13 @@ enum gk_err gk_config_help_print(const struct gk_program *program)
             (void)putchar('\n');
         }
     }
-    return finish();
+    return gk_stdout_flush(stdout, words);
 }
 
-enum gk_err gk_config_version_print(const struct gk_program *program)
+enum gk_err gk_config_version_print(const struct gk_program *program, struct gk_words *words)
 {
     (void)printf("%s %s (protocol %d)\n", program->name, GK_VERSION, GK_PROTOCOL_VERSION);
-    return finish();
+    return gk_stdout_flush(stdout, words);
 }
 
 /* Plain where YAML reads the text back as it is, in double quotes where it might not. */
@@ -209,10 +205,14 @@ static void print_entry(const char *name, const struct gk_config_entry *entry, b
     } else {
         (void)fputs("unset", stdout);
     }
-    (void)printf("   # %s\n", entry->source);
+    (void)fputs("   # ", stdout);
+    for (const char *at = entry->source; *at; at++) { /* a file's name may hold anything */
+        (void)putchar((unsigned char)*at < 32 || *at == 127 ? '?' : *at);
+    }
+    (void)putchar('\n');
 }
 
-enum gk_err gk_config_values_print(const struct gk_config *config)
+enum gk_err gk_config_values_print(const struct gk_config *config, struct gk_words *words)
 {
     const struct gk_program *program = config->program;
 
@@ -220,5 +220,5 @@ enum gk_err gk_config_values_print(const struct gk_config *config)
         print_entry(program->options[i].name, &config->entries[i], true);
     }
     print_entry("config", &config->entries[program->options_count], false);
-    return finish();
+    return gk_stdout_flush(stdout, words);
 }

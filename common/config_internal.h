@@ -95,9 +95,9 @@ void gk_config_file_fini(struct gk_config_file *file, size_t options_count);
  * not found, as happens with unusual notations.  The text may be anything. */
 uint32_t gk_config_lines_find(const char *text, size_t bytes, const char *key, uint32_t nth);
 
-/* Write the text that was asked for to stdout.  GK_E_IO: stdout did not take it. */
-enum gk_err gk_config_help_print(const struct gk_program *program);
-enum gk_err gk_config_version_print(const struct gk_program *program);
-enum gk_err gk_config_values_print(const struct gk_config *config);
+/* Write the text that was asked for to stdout.  Errors as gk_stdout_flush. */
+enum gk_err gk_config_help_print(const struct gk_program *program, struct gk_words *words);
+enum gk_err gk_config_version_print(const struct gk_program *program, struct gk_words *words);
+enum gk_err gk_config_values_print(const struct gk_config *config, struct gk_words *words);
 
 #endif

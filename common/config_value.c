@@ -3,6 +3,8 @@
  * means the same to everyone or is refused. */
 #include "common/config_internal.h"
 
+#include "common/shown.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -182,7 +184,7 @@ enum gk_err gk_config_value_parse(const struct gk_option *option, const char *te
     }
     gk_config_value_allowed(option, allowed, sizeof(allowed));
     if (*text) {
-        gk_words_set(words, "'%.60s' is not %s", text, allowed);
+        gk_words_set(words, "'%s' is not %s", gk_shown(text).text, allowed);
     } else {
         gk_words_set(words, "the value is empty; it must be %s", allowed);
     }

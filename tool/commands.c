@@ -1,6 +1,8 @@
 #include "tool/commands.h"
 
 #include "common/exit.h"
+#include "common/shown.h"
+#include "common/stdout.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -17,6 +19,18 @@ static const struct command commands[] = {
 };
 
 enum { COMMANDS_COUNT = sizeof(commands) / sizeof(commands[0]) };
+
+/* What was printed has arrived, or the exit code and a line say that it has not. */
+static int finish(void)
+{
+    struct gk_words words;
+
+    if (gk_stdout_flush(stdout, &words) == GK_E_IO) {
+        (void)fprintf(stderr, "gkps: %s\n", words.text);
+        return GK_EXIT_IO;
+    }
+    return GK_EXIT_OK;
+}
 
 static void print_help(FILE *out)
 {
@@ -46,7 +60,7 @@ static const struct command *find_command(const char *name)
 
 static int unknown_command(const char *name)
 {
-    (void)fprintf(stderr, "gkps: there is no command '%s'; there are:", name);
+    (void)fprintf(stderr, "gkps: there is no command '%s'; there are:", gk_shown(name).text);
     for (size_t i = 0; i < COMMANDS_COUNT; i++) {
         (void)fprintf(stderr, "%s %s", i ? "," : "", commands[i].name);
     }
@@ -68,7 +82,7 @@ static int help(const char *name)
         return command->run(2, argv);
     }
     print_help(stdout);
-    return GK_EXIT_OK;
+    return finish();
 }
 
 int gk_tool_main(int argc, char **argv)
@@ -85,7 +99,7 @@ int gk_tool_main(int argc, char **argv)
     }
     if (strcmp(argv[1], "--version") == 0) {
         (void)printf("gkps %s\n", GK_VERSION);
-        return GK_EXIT_OK;
+        return finish();
     }
     command = find_command(argv[1]);
     return command ? command->run(argc - 1, argv + 1) : unknown_command(argv[1]);

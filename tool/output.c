@@ -199,7 +199,7 @@ enum gk_err gk_output_write(const char *path, const char *text, struct gk_words 
         if (write_all(STDOUT_FILENO, text)) {
             return GK_OK;
         }
-        return failed("write", "standard output", words);
+        return errno == EPIPE ? GK_E_CLOSED : failed("write", "standard output", words);
     }
     err = resolve(path, &target, words);
     if (err) {

@@ -4,6 +4,8 @@
 
 #include "common/exit.h"
 #include "common/log.h"
+#include "common/shown.h"
+#include "common/stdout.h"
 #include "tool/json.h"
 #include "tool/launch.h"
 #include "tool/output.h"
@@ -37,6 +39,19 @@ static void find_program(const char *name, char *ret, size_t ret_bytes)
     }
 }
 
+/* Standard error when the summary is for standard output. */
+static int finish_output(FILE *out)
+{
+    struct gk_words words;
+
+    /* A reader that has gone wanted no more; the training was not for it. */
+    if (gk_stdout_flush(out, &words) != GK_E_IO) {
+        return GK_EXIT_OK;
+    }
+    gk_log(GK_LOG_ERROR, "RUN-OUTPUT-FAILED", "what this run printed is not whole: %s", words.text);
+    return GK_EXIT_IO;
+}
+
 static void announce(const struct gk_run_config *run, FILE *out)
 {
     const struct gk_run_options *options = &run->options;
@@ -45,11 +60,11 @@ static void announce(const struct gk_run_config *run, FILE *out)
         out,
         "job %s: %s on %s, %s at density %s, %s at rate %s; %" PRIu64 " server%s, %" PRIu64
         " worker%s, %" PRIu64 " steps of %" PRIu64 " x %" PRIu64 " samples\n",
-        options->job, options->model, options->data, options->compressor,
-        gk_config_text(run->config, "density"), gk_config_text(run->config, "optimizer"),
-        gk_config_text(run->config, "lr"), options->servers, options->servers == 1 ? "" : "s",
-        options->workers, options->workers == 1 ? "" : "s", options->steps, options->workers,
-        options->batch);
+        options->job, gk_shown(options->model).text, gk_shown(options->data).text,
+        gk_shown(options->compressor).text, gk_config_text(run->config, "density"),
+        gk_config_text(run->config, "optimizer"), gk_config_text(run->config, "lr"),
+        options->servers, options->servers == 1 ? "" : "s", options->workers,
+        options->workers == 1 ? "" : "s", options->steps, options->workers, options->batch);
     (void)fflush(out);
 }
 
@@ -64,9 +79,15 @@ static int save_summary(const struct gk_run_config *run, const struct gk_tally_t
     if (!text) {
         gk_log(GK_LOG_ERROR, "RUN-SUMMARY-FAILED", "no summary was written: out of memory");
         code = GK_EXIT_INTERNAL;
-    } else if (gk_output_write(run->options.summary, text, &words) != GK_OK) {
-        gk_log(GK_LOG_ERROR, "RUN-SUMMARY-FAILED", "no summary was written: %s", words.text);
-        code = GK_EXIT_CONFIG;
+    } else {
+        enum gk_err err = gk_output_write(run->options.summary, text, &words);
+
+        if (err == GK_E_CLOSED) {
+            code = GK_EXIT_SIGPIPE; /* whoever asked for it has gone: nobody to tell */
+        } else if (err) {
+            gk_log(GK_LOG_ERROR, "RUN-SUMMARY-FAILED", "no summary was written: %s", words.text);
+            code = GK_EXIT_IO;
+        }
     }
     free(text);
     json_decref(summary);
@@ -116,7 +137,7 @@ static int finish(const struct gk_run_config *run, const struct gk_tally *tally,
     if (!run->options.quiet) {
         say_saved(&run->options, out);
     }
-    return code;
+    return code ? code : finish_output(out);
 }
 
 static int run_job(const struct gk_run_config *run)

@@ -7,8 +7,10 @@
 #include "common/net/clock.h"
 #include "common/net/signals.h"
 #include "common/net/zsock.h"
+#include "common/stdout.h"
 #include "proto/msg.h"
 #include "tool/json.h"
+#include "tool/probe.h"
 #include "tool/status_view.h"
 
 #include <uv.h>
@@ -23,6 +25,9 @@ enum {
     TICK_MS = 50,
     ASK_AGAIN_US = 500 * 1000,
     WATCH_US = 1000 * 1000,
+    PAUSE_US = 3000 * 1000, /* without a look at the clock: we were stopped */
+    PROBE_MS = 300,
+    PROBE_ROUNDS = 10, /* of --watch, from one probe of a silent server to the next */
     ADDRESS_BYTES = 256,
 };
 
@@ -37,7 +42,9 @@ struct status_peer {
     char address[ADDRESS_BYTES];
     struct gk_zsock *zsock;
     bool up;
-    json_t *answer; /* of this round */
+    enum gk_probe_result probed;
+    uint64_t probed_round; /* 0: never */
+    json_t *answer;        /* of this round */
     struct gk_words words;
 };
 
@@ -52,7 +59,10 @@ struct status {
     uint64_t round; /* also the request id, so that a late answer is not taken for a new one */
     bool asking;
     uint64_t round_us, asked_us;
-    bool terminal; /* --watch: draw over the last picture */
+    bool tick_due;
+    uv_check_t after_reading;
+    uint64_t looked_us; /* the clock, when it was looked at last */
+    bool terminal;      /* --watch: draw over the last picture */
     bool ended;
     int code;
 };
@@ -79,7 +89,9 @@ static const struct gk_program program = {
              "\n"
              "Exit codes: 0 all answered and every push is accounted for, 64 usage, 69 a server "
              "did not\n"
-             "answer, 70 a ledger does not balance, 130 and 143 stopped by a signal.\n",
+             "answer, 70 a ledger does not balance, 74 the output cannot be written, 130, 141 and "
+             "143\n"
+             "stopped by a signal (141: the reader of the output has gone).\n",
     .options = options_table,
     .options_count = sizeof(options_table) / sizeof(options_table[0]),
     .positional_max = 0,
@@ -127,25 +139,27 @@ static void start_round(struct status *status)
     ask_missing(status);
 }
 
-static void print_json(const struct gk_status_server *servers, uint32_t count, bool indent)
+static enum gk_err print_json(const struct gk_status_server *servers, uint32_t count, bool indent)
 {
     json_t *object = gk_status_json(servers, count);
     char *text = gk_json_dump(object, indent);
+    enum gk_err err = text ? GK_OK : GK_E_NOMEM;
 
-    (void)fputs(text ? text : "{}\n", stdout);
+    (void)fputs(text ? text : "", stdout); /* errors stay with the stream */
     free(text);
     json_decref(object);
+    return err;
 }
 
 /* In one piece, so that a terminal never shows half a picture. */
-static void print_text(const struct status *status, const struct gk_status_server *servers)
+static enum gk_err print_text(const struct status *status, const struct gk_status_server *servers)
 {
     char *text = NULL;
     size_t size = 0;
     FILE *memory = open_memstream(&text, &size);
 
     if (!memory) {
-        return;
+        return GK_E_NOMEM;
     }
     if (status->terminal) {
         (void)fputs("\x1b[H\x1b[2J", memory);
@@ -153,9 +167,13 @@ static void print_text(const struct status *status, const struct gk_status_serve
         (void)fputc('\n', memory);
     }
     gk_status_print(servers, status->peers_count, memory);
-    (void)fclose(memory);
-    (void)fwrite(text, 1, size, stdout);
+    if (fclose(memory) != 0) {
+        free(text);
+        return GK_E_NOMEM;
+    }
+    (void)fwrite(text, 1, size, stdout); /* errors stay with the stream */
     free(text);
+    return GK_OK;
 }
 
 static void end(struct status *status, int code)
@@ -165,36 +183,78 @@ static void end(struct status *status, int code)
     uv_stop(&status->loop);
 }
 
+/* Whoever never came up: what does its address say?  Bounded, and rare while watching. */
+static void probe_silent(struct status *status)
+{
+    struct gk_probe *probes = calloc(status->peers_count, sizeof(*probes));
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < status->peers_count && probes; i++) {
+        struct status_peer *peer = &status->peers[i];
+
+        if (!peer->up && !peer->answer && !peer->words.text[0] &&
+            (peer->probed_round == 0 || status->round - peer->probed_round >= PROBE_ROUNDS)) {
+            peer->probed_round = status->round;
+            probes[count].address = peer->address;
+            probes[count++].result = &peer->probed;
+        }
+    }
+    if (count > 0) {
+        gk_probe(probes, count, PROBE_MS);
+    }
+    free(probes);
+}
+
+/* A picture that did not arrive ends the command: quietly when its reader has gone. */
+static bool show(struct status *status, const struct gk_status_server *servers)
+{
+    bool json = status->options.json;
+    struct gk_words words;
+    enum gk_err err = json ? print_json(servers, status->peers_count, !status->options.watch)
+                           : print_text(status, servers);
+
+    gk_words_set(&words, "%s", gk_err_text(err));
+    err = err ? err : gk_stdout_flush(stdout, &words);
+    if (!err) {
+        return true;
+    }
+    if (err == GK_E_CLOSED) {
+        end(status, GK_EXIT_SIGPIPE);
+    } else {
+        (void)fprintf(stderr, "gkps status: %s\n", words.text);
+        end(status, err == GK_E_IO ? GK_EXIT_IO : GK_EXIT_INTERNAL);
+    }
+    return false;
+}
+
 static void end_round(struct status *status)
 {
     struct gk_status_server *servers = calloc(status->peers_count, sizeof(*servers));
 
     status->asking = false;
     if (!servers) {
+        (void)fprintf(stderr, "gkps status: %s\n", gk_err_text(GK_E_NOMEM));
         end(status, GK_EXIT_INTERNAL);
         return;
     }
+    probe_silent(status);
     for (uint32_t i = 0; i < status->peers_count; i++) {
         struct status_peer *peer = &status->peers[i];
 
         if (!peer->answer && !peer->words.text[0]) {
             gk_words_set(
-                &peer->words,
-                peer->up
-                    ? "%s is connected but does not answer: it is busy, stuck, or no gkps server"
-                    : "%s: no server is there (or it is unreachable)",
-                peer->address);
+                &peer->words, "%s%s", peer->address,
+                peer->up ? " is connected but does not answer: it is busy, stuck, or no gkps server"
+                         : gk_probe_words(peer->probed));
         }
         servers[i].address = peer->address;
         servers[i].status = peer->answer;
         servers[i].words = peer->words.text;
     }
-    if (status->options.json) {
-        print_json(servers, status->peers_count, !status->options.watch);
-    } else {
-        print_text(status, servers);
+    if (!show(status, servers)) {
+        free(servers);
+        return;
     }
-    (void)fflush(stdout);
     for (uint32_t i = 0; i < status->peers_count; i++) {
         if (!servers[i].status) {
             (void)fprintf(stderr, "gkps status: %s\n", servers[i].words);
@@ -278,11 +338,22 @@ static void on_error(void *context, enum gk_err err, const char *words)
     gk_words_set(&peer->words, "%s: %s", peer->address, words);
 }
 
-static void on_tick(uv_timer_t *timer)
+/* Behind the reading of this turn of the loop: what has come in counts, however late it is. */
+static void after_reading(uv_check_t *check)
 {
-    struct status *status = timer->data;
+    struct status *status = check->data;
     uint64_t now_us = gk_now_us();
     uint64_t limit_us = (uint64_t)(status->options.timeout * 1e6);
+    uint64_t pause_us = now_us - status->looked_us;
+
+    status->looked_us = now_us;
+    if (pause_us >= PAUSE_US) { /* we stood still, not the servers */
+        status->round_us = now_us;
+    }
+    if (!status->tick_due || status->ended) {
+        return;
+    }
+    status->tick_due = false;
 
     /* While watching, a server that is away must not slow down the picture of the others. */
     if (status->round > 1 && limit_us > WATCH_US) {
@@ -295,6 +366,13 @@ static void on_tick(uv_timer_t *timer)
     } else if (!status->asking && now_us - status->round_us >= WATCH_US) {
         start_round(status);
     }
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct status *status = timer->data;
+
+    status->tick_due = true;
 }
 
 static void on_signal(void *context, int number)
@@ -383,6 +461,7 @@ static void close_all(struct status *status)
         }
     }
     uv_close((uv_handle_t *)&status->tick, NULL);
+    uv_close((uv_handle_t *)&status->after_reading, NULL);
     gk_signals_close(status->signals);
     while (uv_run(&status->loop, UV_RUN_DEFAULT) != 0) {
         /* A stop that was asked for ends the first call. */
@@ -403,6 +482,8 @@ static int ask_all(struct status *status)
     }
     (void)uv_timer_init(&status->loop, &status->tick); /* cannot fail */
     status->tick.data = status;
+    (void)uv_check_init(&status->loop, &status->after_reading); /* cannot fail, nor can its start */
+    status->after_reading.data = status;
     err = gk_signals_open(&status->loop, on_signal, status, &status->signals, &words);
     if (!err) {
         err = open_peers(status, &words);
@@ -412,6 +493,8 @@ static int ask_all(struct status *status)
         status->code = err == GK_E_INVALID ? GK_EXIT_USAGE : GK_EXIT_INTERNAL;
     } else {
         start_round(status);
+        status->looked_us = status->round_us;
+        (void)uv_check_start(&status->after_reading, after_reading);
         (void)uv_timer_start(&status->tick, on_tick, TICK_MS, TICK_MS);
         while (!status->ended) {
             (void)uv_run(&status->loop, UV_RUN_DEFAULT);

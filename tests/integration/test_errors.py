@@ -103,6 +103,54 @@ def test_unwritable_summary_is_found_before_training():
     expect(code == 78 and "/does/not/exist" in out + err, f"{code}\n{out}\n{err}")
 
 
+def stdout_of(target, *args, deadline_s=20):
+    """Run a program with its standard output at `target`: (exit code, standard error)."""
+    done = subprocess.run([program(args[0]), *map(str, args[1:])], stdout=target, stderr=subprocess.PIPE, text=True,
+                          timeout=deadline_s, check=False, stdin=subprocess.DEVNULL, env=environment())
+    return done.returncode, done.stderr
+
+
+def test_output_that_does_not_arrive():
+    """A full disk is an error with a line; a reader that has had enough is none, and ends what is printed for it alone."""
+    short = ("gkps", "run", "--steps", 2, "--servers", 1, "--workers", 1, "--model", "softmax")
+    with Cluster() as cluster:
+        status = ("gkps", "status", "--server", address_of(cluster.server()))
+        texts = [(name, flag) for name in ("gkps", "gkps-server", "gkps-worker") for flag in ("--help", "--version")]
+        texts += [("gkps", "run", "--print-config"), ("gkps", "status", "--help"), ("gkps-worker", "--print-config")]
+        for args in (*texts, status, (*status, "--watch"), (*status, "--json"), short, (*short, "--quiet", "--summary", "-")):
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                code, err = stdout_of(full, *args)
+            expect(code == 74 and "No space left" in err and err.count("\n") == 1, f"{args} into a full disk: {code}\n{err}")
+        for args, codes in ((status, {141}), ((*status, "--watch"), {141}), ((*status, "--json", "--watch"), {141}),
+                            (short, {0}), ((*short, "--summary", "-"), {141}), (("gkps", "--help"), {0, -13})):
+            reader, writer = os.pipe()
+            os.close(reader)
+            try:
+                code, err = stdout_of(writer, *args)
+            finally:
+                os.close(writer)
+            expect(code in codes and "rror" not in err and "pipe" not in err, f"{args} without a reader: {code}\n{err}")
+
+
+def test_what_stands_at_an_address():
+    with socket.socket() as nobody, socket.socket() as silent:
+        nobody.bind(("127.0.0.1", 0))
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        for port, words in ((nobody.getsockname()[1], "nobody listens"), (silent.getsockname()[1], "says nothing")):
+            code, _, err = gkps("status", "--timeout", 0.3, "--server", f"127.0.0.1:{port}")
+            expect(code == 69 and words in err, f"{words}: {code}\n{err}")
+
+
+def test_texts_of_the_user_are_shown_safely():
+    for args in (("\x1b[31mred\nline",), ("run", "--optimizer", "\x1b[31m\n" + "x" * 5000), ("run", "--" + "y" * 5000),
+                 ("run", "z" * 5000), ("w" * 5000,)):
+        code, text = run("gkps", *args)
+        expect(code == 64 and "\x1b" not in text and text.count("\n") == 0 and len(text) < 600,
+               f"{args[-1][:20]}: {code} {len(text)} characters\n{text[:600]}")
+        expect(len(args[-1]) < 100 or "\u2026" in text, f"the cut is not shown: {text}")
+
+
 def test_binding():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -424,8 +424,9 @@ Test(config, stdout_that_cannot_be_written_is_an_error)
     fixture_load("--version");
     dup2(kept, 1);
     cr_assert_eq(fixture.err, GK_E_IO);
-    cr_assert_eq(fixture.exit, 70);
-    cr_assert_str_eq(fixture.words.text, "standard output cannot be written");
+    cr_assert_eq(fixture.exit, 74);
+    cr_assert_str_eq(fixture.words.text,
+                     "standard output cannot be written: No space left on device");
 }
 
 Test(config, program_without_options)

@@ -198,7 +198,7 @@ Test(config_file, long_names_and_texts_stay_one_line)
     text[50006] = '\0';
     fixture_load_text(text);
     cr_assert_eq(fixture.err, GK_E_CONFIG);
-    cr_assert_str_eq(fixture.words.text + 77, "11' is not a whole number from 0 to 1023");
+    cr_assert_str_eq(fixture.words.text + 77, "11\u2026' is not a whole number from 0 to 1023");
     memset(path, 'p', sizeof(path) - 1);
     path[sizeof(path) - 1] = '\0';
     fixture_load("--config", path);

@@ -91,7 +91,7 @@ Test(config_flags, words_of_mistakes)
         {{"--something-else"}, "unknown flag --something-else; --help lists all"},
         {{"--"
           "0123456789012345678901234567890123456789012345678901234567890123456789"},
-         "unknown flag --0123456789012345678901234567890123456789012345678901234567890123456789; "
+         "unknown flag --0123456789012345678901234567890123456789012345678901234567\u2026; "
          "--help lists all"},
         {{"-rank"}, "unknown flag -rank; did you mean --rank?"},
         {{"-v"}, "unknown flag -v; --help lists all"},
@@ -133,8 +133,8 @@ Test(config_flags, long_values_are_quoted_in_part)
     memset(flag + 7, '1', sizeof(flag) - 8);
     fixture_load(flag);
     fixture_expect_error(
-        64, "--rank: '111111111111111111111111111111111111111111111111111111111111' is not a whole "
-            "number from 0 to 1023");
+        64, "--rank: '111111111111111111111111111111111111111111111111111111111111\u2026' is not a "
+            "whole number from 0 to 1023");
 }
 
 Test(config_flags, no_arguments_at_all)
