@@ -314,7 +314,7 @@ static void step(void *context, void *item)
         perform(shell, &shell->actions->list[i]);
     }
     shell->actions->count = 0;
-    if (event->kind == GK_SERVER_HASH_DONE) {
+    if (event->kind == GK_SERVER_HASH_DONE || event->kind == GK_SERVER_WRITE_DONE) {
         tell_summary(shell);
     }
 }

@@ -42,12 +42,13 @@ static void check_round(const struct gk_server *server)
     GK_ASSERT(round->state == GK_ROUND_COLLECTING || durable->initialised);
     GK_ASSERT((round->op != 0) ==
               (round->state == GK_ROUND_SUMMING || round->state == GK_ROUND_APPLYING));
-    GK_ASSERT(round->state != GK_ROUND_WRITING || server->live.writer.op != 0);
+    GK_ASSERT(round->state != GK_ROUND_WRITING || server->live.writer.op != 0 ||
+              server->live.writer.full || server->live.hasher.op != 0);
     GK_ASSERT(durable->unapplied == (round->state == GK_ROUND_APPLYING));
     /* An open round waits for somebody: otherwise it would have closed. */
     GK_ASSERT(server->live.state != GK_SHARD_RUNNING || round->state != GK_ROUND_COLLECTING ||
               gk_server_round_missing(server, &lowest) > 0 || server->live.finish_wanted ||
-              server->live.writer.op != 0);
+              server->live.writer.op != 0 || server->live.writer.full);
     for (uint32_t r = 0; r < server->config.workers; r++) {
         contributed += server->live.members[r].push.contributed ? 1 : 0;
     }

@@ -268,6 +268,7 @@ static void begin(struct gk_server *server, const struct gk_msg *msg)
         return;
     }
     gk_server_init_clear(server);
+    server->live.hasher = (struct gk_hasher){0};
     for (uint32_t r = 0; r < server->config.workers; r++) {
         struct gk_member *member = &server->live.members[r];
 
@@ -380,7 +381,7 @@ void gk_server_init_written(struct gk_server *server)
     gk_server_set_shard(server, GK_SHARD_RUNNING);
     gk_server_trace(server, GK_LOG_INFO, "SERVER-VERSION-0",
                     "version 0 is here (init %016" PRIx64 ")", durable->init_id);
-    gk_server_round_open(server);
+    gk_server_round_resume(server);
     answer(server, &init->held);
 }
 
@@ -407,7 +408,7 @@ static void other(struct gk_server *server, const struct gk_msg *msg)
                      "shard %" PRIu32 " is at version %" PRIu64 " of init %016" PRIx64 " already",
                      server->config.shard, durable->version, durable->init_id);
         gk_server_nack(server, 0, msg->h.req_id, GK_CODE_BAD_SHAPE, false, words.text);
-    } else if (server->live.init.writing) {
+    } else if (server->live.init.writing || server->live.hasher.op != 0) {
         gk_server_nack(server, 0, msg->h.req_id, GK_CODE_NOT_READY, true,
                        "another init is being written");
     } else if (msg->h.chunk != 0) {

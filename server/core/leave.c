@@ -65,9 +65,7 @@ void gk_server_leave(struct gk_server *server, uint32_t rank, const struct gk_ms
 
 void gk_server_finish_written(struct gk_server *server)
 {
-    struct gk_server_durable *durable = &server->durable;
     struct gk_server_live *live = &server->live;
-    struct gk_server_action *action;
 
     live->finish_wanted = false;
     if (live->state == GK_SHARD_DRAINING) {
@@ -77,15 +75,5 @@ void gk_server_finish_written(struct gk_server *server)
         gk_server_set_shard(server, GK_SHARD_FINISHED);
     }
     live->linger_until_us = server->now_us + GK_LINGER_US;
-    live->hash = 0;
-    live->hash_args = (struct gk_hash_args){
-        .x = durable->memory.planes[0],
-        .n = durable->hi - durable->lo,
-        .index0 = durable->lo,
-        .plane = 0,
-        .hash = &live->hash,
-    };
-    action = gk_server_emit(server, GK_SERVER_HASH);
-    action->u.hash = &live->hash_args;
-    live->hash_op = gk_server_emit_op(server, action);
+    gk_server_hash_begin(server);
 }

@@ -88,6 +88,15 @@ void gk_server_round_open(struct gk_server *server)
     gk_server_round_close(server); /* everybody may have left already */
 }
 
+/* The version that a new round begins with may be one whose hash goes into the log. */
+void gk_server_round_resume(struct gk_server *server)
+{
+    if (server->durable.version % GK_HASH_EVERY == 0) {
+        gk_server_hash_begin(server);
+    }
+    gk_server_round_open(server);
+}
+
 static void contribute(struct gk_server *server, uint32_t rank)
 {
     const struct gk_push_slot *push = &server->live.members[rank].push;
@@ -265,6 +274,8 @@ void gk_server_round_record(const struct gk_server *server, struct gk_record *re
         .weight_decay = spec->weight_decay,
     };
     record->samples = round->samples;
+    record->hashed = durable->version % GK_HASH_EVERY == 0;
+    record->state_hash = record->hashed ? server->live.hasher.state : 0;
     record->contributions = round->contributions;
     record->contributions_count = round->contributions_count;
     record->idx = round->report.dense ? NULL : durable->memory.sum_idx;
@@ -288,7 +299,7 @@ static void decide(struct gk_server *server, const struct gk_contribution *contr
 }
 
 /* The commit. */
-void gk_server_round_written(struct gk_server *server)
+void gk_server_round_written(struct gk_server *server, bool unsynced)
 {
     const struct gk_record *record = &server->live.writer.record;
     struct gk_server_durable *durable = &server->durable;
@@ -297,7 +308,7 @@ void gk_server_round_written(struct gk_server *server)
         decide(server, &record->contributions[i]);
     }
     durable->version = record->version;
-    durable->durable_version = record->version;
+    durable->durable_version = unsynced ? durable->durable_version : record->version;
     durable->optimizer_step += record->samples > 0 ? 1 : 0;
     durable->update = (struct gk_update){
         .idx = record->idx,
@@ -344,7 +355,7 @@ void gk_server_round_applied(struct gk_server *server, enum gk_err err, const ch
     server->durable.unapplied = false;
     set_state(server, GK_ROUND_COLLECTING);
     gk_server_pull_serve(server);
-    gk_server_round_open(server);
+    gk_server_round_resume(server);
     gk_server_write_next(server); /* a FINISHED or MEMBER record may have waited */
     gk_server_drained(server);
 }

@@ -11,6 +11,7 @@
 
 #include "common/assert.h"
 #include "common/exit.h"
+#include "common/pause.h"
 #include "server/core/state.h"
 
 #include <inttypes.h>
@@ -136,6 +137,7 @@ static void on_start(struct gk_server *server)
     GK_ASSERT(live->state == GK_SHARD_WAITING && live->started_us == 0);
     live->started_us = server->now_us;
     live->armed_us = UINT64_MAX;
+    live->look_us = server->now_us + GK_PING_US;
     live->stall_us = server->now_us + GK_STALL_US;
     live->pushes = durable->applied + durable->returned + durable->skipped + durable->lost;
     if (!durable->initialised) {
@@ -151,7 +153,7 @@ static void on_start(struct gk_server *server)
     } else if (durable->finished) {
         gk_server_finish_written(server);
     } else {
-        gk_server_round_open(server);
+        gk_server_round_resume(server);
     }
 }
 
@@ -173,8 +175,8 @@ void gk_server_drain(struct gk_server *server, int exit_code, const char *words)
 void gk_server_drained(struct gk_server *server)
 {
     struct gk_server_live *live = &server->live;
-    bool busy =
-        live->writer.op != 0 || live->round.state != GK_ROUND_COLLECTING || live->hash_op != 0;
+    bool busy = live->writer.op != 0 || live->writer.full ||
+                live->round.state != GK_ROUND_COLLECTING || live->hasher.op != 0;
 
     if (live->state != GK_SHARD_DRAINING) {
         return;
@@ -200,28 +202,11 @@ static void on_peer_gone(struct gk_server *server, uint64_t route)
 static void on_tick(struct gk_server *server)
 {
     server->live.armed_us = UINT64_MAX;
+    server->live.look_us = server->now_us + GK_PING_US;
     gk_server_watch(server);
     if (server->live.pulls_due && server->live.state != GK_SHARD_EXITED) {
         gk_server_pull_serve(server);
     }
-}
-
-static void on_hash_done(struct gk_server *server, const struct gk_server_event *ev)
-{
-    struct gk_server_live *live = &server->live;
-
-    live->hash_op = 0;
-    if (ev->err != GK_OK) {
-        gk_server_exit(server, GK_EXIT_INTERNAL, "SERVER-HASH-FAILED",
-                       ev->words ? ev->words : gk_err_text(ev->err));
-        return;
-    }
-    live->hashed = true;
-    live->hash_version = server->durable.version;
-    gk_server_trace(server, GK_LOG_INFO, "SERVER-FINISHED",
-                    "finished at version %" PRIu64 ", model hash of this shard %016" PRIx64,
-                    live->hash_version, live->hash);
-    gk_server_drained(server);
 }
 
 /* A computation that was asked for in a former life may end in this one: its number tells. */
@@ -242,8 +227,9 @@ static bool awaited(const struct gk_server *server, const struct gk_server_event
     case GK_SERVER_WRITE_DONE:
         return ev->op == live->writer.op;
     case GK_SERVER_HASH_DONE:
-        return ev->op == live->hash_op;
+        return ev->op == live->hasher.op;
     case GK_SERVER_START:
+    case GK_SERVER_SYNCED:
     case GK_SERVER_TICK:
     case GK_SERVER_MESSAGE:
     case GK_SERVER_BAD_MESSAGE:
@@ -268,13 +254,13 @@ static void on_done(struct gk_server *server, const struct gk_server_event *ev)
         gk_server_round_summed(server, ev->err, ev->words);
         break;
     case GK_SERVER_WRITE_DONE:
-        gk_server_written(server);
+        gk_server_written(server, ev);
         break;
     case GK_SERVER_APPLY_DONE:
         gk_server_round_applied(server, ev->err, ev->words);
         break;
     case GK_SERVER_HASH_DONE:
-        on_hash_done(server, ev);
+        gk_server_hash_done(server, ev->err, ev->words);
         break;
     case GK_SERVER_START:
     case GK_SERVER_TICK:
@@ -282,6 +268,7 @@ static void on_done(struct gk_server *server, const struct gk_server_event *ev)
     case GK_SERVER_BAD_MESSAGE:
     case GK_SERVER_PEER_GONE:
     case GK_SERVER_STOP:
+    case GK_SERVER_SYNCED:
     case GK_SERVER_EVENTS_COUNT:
         GK_ASSERT(false && "not the end of a computation");
         break;
@@ -313,6 +300,9 @@ static void dispatch(struct gk_server *server, const struct gk_server_event *ev)
     case GK_SERVER_HASH_DONE:
         on_done(server, ev);
         break;
+    case GK_SERVER_SYNCED:
+        gk_server_synced(server, ev->version);
+        break;
     case GK_SERVER_STOP:
         gk_server_drain(server, ev->exit_code, ev->words ? ev->words : "told to stop");
         break;
@@ -336,11 +326,15 @@ static void rearm(struct gk_server *server)
 void gk_server_step(struct gk_server *server, const struct gk_server_event *ev,
                     struct gk_server_actions *out)
 {
+    uint64_t pause_us;
+
     if (server->live.state == GK_SHARD_EXITED) {
         return; /* EXIT was the last action; whatever still arrives is too late */
     }
+    pause_us = ev->kind == GK_SERVER_START ? 0 : gk_pause_us(server->now_us, ev->now_us);
     server->now_us = ev->now_us > server->now_us ? ev->now_us : server->now_us;
     server->out = out;
+    gk_server_watch_paused(server, pause_us);
     dispatch(server, ev);
     if (server->live.state != GK_SHARD_EXITED) {
         rearm(server);

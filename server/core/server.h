@@ -80,7 +80,9 @@ enum gk_server_event_kind {
     GK_SERVER_PEER_GONE,   /* route cannot be reached any more */
     GK_SERVER_SETUP_DONE,  /* memory, or err and words */
     GK_SERVER_SUM_DONE,
-    GK_SERVER_WRITE_DONE,
+    GK_SERVER_WRITE_DONE, /* GK_E_LIMIT: the disk is full; the record is offered again after a
+                             while. Any other error ends the process */
+    GK_SERVER_SYNCED,     /* what was written is safe up to `version` */
     GK_SERVER_APPLY_DONE,
     GK_SERVER_HASH_DONE,
     GK_SERVER_STOP, /* a signal, or the launcher is gone: finish the commit in flight, exit with
@@ -99,6 +101,8 @@ struct gk_server_event {
     enum gk_err err;   /* SETUP_DONE, BAD_MESSAGE, and *_DONE of a computation that failed */
     const char *words; /* with err; STOP; may be NULL */
     int exit_code;     /* STOP */
+    bool unsynced;     /* WRITE_DONE: a host crash could still take it; SYNCED follows */
+    uint64_t version;  /* SYNCED */
 };
 
 enum gk_server_action_kind {
@@ -220,7 +224,9 @@ struct gk_server_view {
     uint64_t reserved_bytes;
     bool round_open; /* COLLECTING, and somebody is missing */
     uint64_t round_open_us;
-    uint32_t present; /* ranks that have said HELLO to this life */
+    bool disk_full;        /* a record waits for room */
+    uint64_t disk_full_us; /* since when */
+    uint32_t present;      /* ranks that have said HELLO to this life */
     struct gk_ledger ledger;
 };
 

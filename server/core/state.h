@@ -109,8 +109,19 @@ struct gk_round {
 
 struct gk_writer { /* records are written one at a time, in order */
     uint64_t op;   /* 0: idle */
+    bool full;     /* the record found no room: offered again at retry_us */
+    uint64_t full_since_us, retry_us;
     struct gk_record record;
     struct gk_member_entry members[GK_SERVER_MEMBERS_MAX];
+};
+
+struct gk_hasher { /* of one version */
+    bool begun;
+    uint64_t version;
+    uint32_t plane; /* in work; planes_count: all are done */
+    uint64_t op;    /* 0: nothing in flight */
+    uint64_t plane_hash, model, state;
+    struct gk_hash_args args;
 };
 
 struct gk_init { /* assembling version 0 */
@@ -134,15 +145,15 @@ struct gk_server_live {
     struct gk_writer writer;
     bool pushed; /* a push has come since INIT: version 0 cannot be replaced any more */
     bool finish_wanted;
-    uint64_t hash_op, hash, hash_version;
-    bool hashed;
-    struct gk_hash_args hash_args;
+    struct gk_hasher hasher;
+    bool hashed; /* the final version, and it was told */
     uint64_t linger_until_us;
     uint64_t drain_until_us;
     int exit_code;
     struct gk_words exit_words;
     bool pulls_due;    /* more waiting pulls can be answered than one step may */
     uint64_t stall_us; /* of the next stall line */
+    uint64_t look_us;  /* of the next look at the clock, without anything else to do */
     uint64_t armed_us;
     uint64_t bad_line_us; /* of the next line about bad messages */
     uint64_t pushes, dropped, duplicates, nacks, bad_messages;
@@ -216,15 +227,21 @@ bool gk_server_push_locked(const struct gk_server *server);
 
 /* round.c */
 void gk_server_round_open(struct gk_server *server);
+void gk_server_round_resume(struct gk_server *server); /* the same, and the hash of the version */
 void gk_server_round_close(
     struct gk_server *server); /* if everybody has contributed, or has left */
 bool gk_server_round_active(const struct gk_server *server, uint32_t rank);
 uint32_t gk_server_round_missing(const struct gk_server *server, uint32_t *ret_lowest);
 void gk_server_round_summed(struct gk_server *server, enum gk_err err, const char *words);
 void gk_server_round_record(const struct gk_server *server, struct gk_record *record);
-void gk_server_round_written(struct gk_server *server);
+void gk_server_round_written(struct gk_server *server, bool unsynced);
 void gk_server_round_apply(struct gk_server *server);
 void gk_server_round_applied(struct gk_server *server, enum gk_err err, const char *words);
+
+/* hasher.c */
+void gk_server_hash_begin(struct gk_server *server);
+void gk_server_hash_done(struct gk_server *server, enum gk_err err, const char *words);
+bool gk_server_hash_ready(const struct gk_server *server);
 
 /* pull.c */
 void gk_server_pull(struct gk_server *server, uint32_t rank, const struct gk_msg *msg);
@@ -233,7 +250,9 @@ void gk_server_pull_serve(
 
 /* writer.c */
 void gk_server_write_next(struct gk_server *server);
-void gk_server_written(struct gk_server *server);
+void gk_server_written(struct gk_server *server, const struct gk_server_event *ev);
+void gk_server_synced(struct gk_server *server, uint64_t version);
+void gk_server_write_again(struct gk_server *server); /* when it is time to */
 
 /* leave.c */
 void gk_server_leave(struct gk_server *server, uint32_t rank, const struct gk_msg *msg);
@@ -243,6 +262,7 @@ void gk_server_finish_written(struct gk_server *server);
 /* watch.c */
 bool gk_server_before_version(const struct gk_server *server); /* WAITING, SETUP or INIT */
 void gk_server_watch(struct gk_server *server);
+void gk_server_watch_paused(struct gk_server *server, uint64_t pause_us); /* pause.h; 0: no */
 uint64_t gk_server_watch_next_us(const struct gk_server *server);
 
 #endif

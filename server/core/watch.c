@@ -1,4 +1,5 @@
 /* Waits: each has a limit or a line that names whom it waits for (P6). */
+#include "common/bits.h"
 #include "common/exit.h"
 #include "server/core/state.h"
 
@@ -171,11 +172,35 @@ static void stall(struct gk_server *server)
     }
 }
 
+void gk_server_watch_paused(struct gk_server *server, uint64_t pause_us)
+{
+    struct gk_server_live *live = &server->live;
+
+    if (pause_us == 0 || live->look_us == 0) { /* or START has not come */
+        return;
+    }
+    live->started_us += pause_us;
+    live->linger_until_us += pause_us;
+    live->drain_until_us += pause_us;
+    for (uint32_t r = 0; r < server->config.workers; r++) {
+        struct gk_member *member = &live->members[r];
+
+        member->heard_us += pause_us;
+        member->wanted_us += pause_us;
+        member->rival.since_us += pause_us;
+        member->rival.heard_us += pause_us;
+    }
+    gk_server_trace(server, GK_LOG_INFO, "SERVER-PAUSED",
+                    "this process stood still for about %.1f s, which counts against nobody",
+                    (double)pause_us / 1e6);
+}
+
 void gk_server_watch(struct gk_server *server)
 {
     struct gk_server_live *live = &server->live;
     struct gk_words words;
 
+    gk_server_write_again(server);
     if (server->now_us >= deadline_us(server)) {
         name_deadline(server, &words);
         gk_server_exit(server, GK_EXIT_PEER, "SERVER-DEADLINE", words.text);
@@ -195,20 +220,16 @@ void gk_server_watch(struct gk_server *server)
     }
 }
 
-/* Earliest time at which gk_server_watch() or a waiting pull has something to do. */
-uint64_t gk_server_watch_next_us(const struct gk_server *server)
+static uint64_t due_us(const struct gk_server *server)
 {
     const struct gk_server_live *live = &server->live;
 
-    if (live->pulls_due) {
-        return server->now_us;
-    }
     switch (live->state) {
     case GK_SHARD_WAITING:
     case GK_SHARD_SETUP:
     case GK_SHARD_INIT:
     case GK_SHARD_RUNNING:
-        return live->stall_us < deadline_us(server) ? live->stall_us : deadline_us(server);
+        return gk_min_u64(live->stall_us, deadline_us(server));
     case GK_SHARD_FINISHED:
         return live->hashed ? live->linger_until_us : UINT64_MAX;
     case GK_SHARD_DRAINING:
@@ -218,4 +239,12 @@ uint64_t gk_server_watch_next_us(const struct gk_server *server)
         break;
     }
     return UINT64_MAX;
+}
+
+/* Earliest time at which gk_server_watch() or a waiting pull has something to do, and at least once
+ * a second, or a pause of this process would not be seen. */
+uint64_t gk_server_watch_next_us(const struct gk_server *server)
+{
+    return server->live.pulls_due ? server->now_us
+                                  : gk_min_u64(due_us(server), server->live.look_us);
 }

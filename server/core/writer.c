@@ -3,20 +3,39 @@
  * A round that waits goes first, then version 0, then FINISHED, then the members that changed, as
  * many as one record holds. */
 #include "common/assert.h"
+#include "common/exit.h"
 #include "server/core/state.h"
 
+#include <inttypes.h>
 #include <string.h>
+
+enum { WRITE_AGAIN_US = 1000 * 1000 }; /* after a full disk */
+
+static void offer(struct gk_server *server)
+{
+    struct gk_writer *writer = &server->live.writer;
+    struct gk_server_action *action = gk_server_emit(server, GK_SERVER_WRITE);
+
+    action->u.record = &writer->record;
+    writer->op = gk_server_emit_op(server, action);
+}
 
 static void submit(struct gk_server *server, enum gk_record_type type)
 {
     struct gk_writer *writer = &server->live.writer;
-    struct gk_server_action *action;
 
     writer->record.type = type;
     writer->record.epoch = server->durable.epoch;
-    action = gk_server_emit(server, GK_SERVER_WRITE);
-    action->u.record = &writer->record;
-    writer->op = gk_server_emit_op(server, action);
+    offer(server);
+}
+
+void gk_server_write_again(struct gk_server *server)
+{
+    struct gk_writer *writer = &server->live.writer;
+
+    if (writer->full && writer->op == 0 && server->now_us >= writer->retry_us) {
+        offer(server);
+    }
 }
 
 static void fill_init(struct gk_server *server)
@@ -73,12 +92,15 @@ void gk_server_write_next(struct gk_server *server)
     struct gk_writer *writer = &server->live.writer;
     bool draining = server->live.state == GK_SHARD_DRAINING;
 
-    if (writer->op != 0) {
+    if (writer->op != 0 || writer->full) {
         return;
     }
     memset(&writer->record, 0, sizeof(writer->record));
     writer->record.job_uid = server->durable.job_uid;
     if (server->live.round.state == GK_ROUND_WRITING) {
+        if (server->durable.version % GK_HASH_EVERY == 0 && !gk_server_hash_ready(server)) {
+            return; /* its end comes back here */
+        }
         gk_server_round_record(server, &writer->record);
         submit(server, GK_RECORD_ROUND);
     } else if (draining) {
@@ -125,14 +147,62 @@ static void members_written(struct gk_server *server)
     gk_server_round_close(server); /* the ones that left may have been all that it waited for */
 }
 
-void gk_server_written(struct gk_server *server)
+/* The last version stays served, and the record waits as it is: nothing that it says has happened
+ * yet. */
+static void no_room(struct gk_server *server, const char *words)
 {
     struct gk_writer *writer = &server->live.writer;
 
+    if (!writer->full) {
+        writer->full = true;
+        writer->full_since_us = server->now_us;
+        gk_server_trace(server, GK_LOG_ERROR, "SERVER-DISK-FULL",
+                        "%s; version %" PRIu64 " stays served until there is room", words,
+                        server->durable.version);
+    }
+    writer->retry_us = server->now_us + WRITE_AGAIN_US;
+}
+
+static void room_again(struct gk_server *server)
+{
+    struct gk_writer *writer = &server->live.writer;
+
+    if (writer->full) {
+        writer->full = false;
+        gk_server_trace(server, GK_LOG_INFO, "SERVER-DISK-ROOM",
+                        "there is room on the disk again, after %.1f s",
+                        (double)(server->now_us - writer->full_since_us) / 1e6);
+    }
+}
+
+void gk_server_synced(struct gk_server *server, uint64_t version)
+{
+    struct gk_server_durable *durable = &server->durable;
+
+    GK_ASSERT(version <= durable->version);
+    if (version > durable->durable_version) {
+        durable->durable_version = version;
+    }
+}
+
+void gk_server_written(struct gk_server *server, const struct gk_server_event *ev)
+{
+    struct gk_writer *writer = &server->live.writer;
+    const char *words = ev->words ? ev->words : gk_err_text(ev->err);
+
     writer->op = 0;
+    if (ev->err == GK_E_LIMIT) {
+        no_room(server, words);
+        return;
+    }
+    if (ev->err != GK_OK) {
+        gk_server_exit(server, GK_EXIT_RETRY, "SERVER-WRITE-FAILED", words);
+        return;
+    }
+    room_again(server);
     switch ((enum gk_record_type)writer->record.type) {
     case GK_RECORD_ROUND:
-        gk_server_round_written(server);
+        gk_server_round_written(server, ev->unsynced);
         break;
     case GK_RECORD_MEMBER:
         members_written(server);

@@ -197,10 +197,10 @@ Test(server_init, another_spec_gets_other_memory)
                   "%s", words.text);
         rig->spec_hash = gk_spec_hash(rig->spec_bytes, rig->spec_bytes_count);
     }
-    rig->now_us += 10 * GK_PING_US;
+    rig_tick(rig, 10 * GK_PING_US);
     rig_init_chunk(rig, 0, RIG_INIT_ID + 1);
     cr_code(rig, GK_CODE_BAD_SHAPE); /* not the spec that rank 0 promised in its HELLO */
-    rig->now_us += 10 * GK_PING_US;
+    rig_tick(rig, 10 * GK_PING_US);
     rig_hello(rig, 0, 2);
     cr_kind(rig, GK_KIND_WELCOME);
     for (uint32_t c = 0; c < rig_chunks(rig); c++) {

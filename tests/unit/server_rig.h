@@ -391,9 +391,23 @@ static inline void rig_restart(struct rig *rig)
     rig_start(rig);
 }
 
+/* The process stands still, as its timer does not fire; then it does. */
+static inline void rig_pause(struct rig *rig, uint64_t length_us)
+{
+    rig->now_us += length_us;
+    rig_event(rig, (struct gk_server_event){.kind = GK_SERVER_TICK});
+}
+
+/* Time passes, timer by timer, and ends with a tick. */
 static inline void rig_tick(struct rig *rig, uint64_t later_us)
 {
-    rig->now_us += later_us;
+    uint64_t until_us = rig->now_us + later_us;
+
+    while (rig->timer_us < until_us && !rig->exited) {
+        rig->now_us = rig->timer_us > rig->now_us ? rig->timer_us : rig->now_us;
+        rig_event(rig, (struct gk_server_event){.kind = GK_SERVER_TICK});
+    }
+    rig->now_us = until_us;
     rig_event(rig, (struct gk_server_event){.kind = GK_SERVER_TICK});
 }
 

@@ -165,7 +165,7 @@ Test(server_round, locked_while_it_is_committed)
                       rig_last(rig)->msg.h.version == 0,
                   "durable before visible");
         /* Even a new life does not get it back. */
-        rig->now_us += 10 * GK_PING_US;
+        rig_tick(rig, 10 * GK_PING_US);
         if (i == 0) {
             cr_assert(rig_work(rig, true));
         }

@@ -185,7 +185,7 @@ Test(server_session, newer_life_fences_the_older)
     struct gk_msg msg;
     uint64_t old = rig->session[1];
 
-    rig->now_us += GK_HELD_PINGS * GK_PING_US; /* the holder is still alive on the very edge */
+    rig_tick(rig, GK_HELD_PINGS * GK_PING_US); /* the holder is still alive on the very edge */
     rig_hello(rig, 1, 2);
     cr_code(rig, GK_CODE_HELD);
     rig->now_us++;
@@ -208,7 +208,7 @@ Test(server_session, takeover_and_signs_of_life)
     struct gk_msg msg;
 
     for (int i = 0; i < 5; i++) { /* any message of the session is a sign of life */
-        rig->now_us += 2 * GK_PING_US;
+        rig_tick(rig, 2 * GK_PING_US);
         rig_pull(rig, 1, 1);
     }
     rig_hello(rig, 1, 2);
@@ -296,7 +296,7 @@ Test(server_session, fenced_over_a_restart)
     struct rig *rig = rig_running(2);
     struct gk_msg msg;
 
-    rig->now_us += 10 * GK_PING_US;
+    rig_tick(rig, 10 * GK_PING_US);
     rig_hello(rig, 1, 2);
     rig_restart(rig);
     rig_hello(rig, 1, 1);
@@ -361,7 +361,7 @@ Test(server_session, any_rank)
     msg.h.rank = GK_RANK_ANY;
     rig_say_hello(rig, 7, 1, &msg);
     cr_code(rig, GK_CODE_HELD);
-    rig->now_us += 10 * GK_PING_US;
+    rig_tick(rig, 10 * GK_PING_US);
     rig_ping(rig, 0, 1);
     msg = rig_hello_msg(rig, 7, 2);
     msg.h.rank = GK_RANK_ANY;
@@ -531,7 +531,7 @@ Test(server_session, a_record_fences_even_when_another_follows)
     struct rig *rig = rig_running(2);
     struct gk_msg msg;
 
-    rig->now_us += 10 * GK_PING_US;
+    rig_tick(rig, 10 * GK_PING_US);
     rig->held = 1u << GK_SERVER_WRITE;
     rig_hello(rig, 1, 2);
     msg = rig_hello_msg(rig, 1, 2);
