@@ -97,7 +97,7 @@ static bool parse_float(const char *text, double *ret_value)
     if (*end || !isfinite(value)) {
         return false;
     }
-    *ret_value = value;
+    *ret_value = value + 0.0; /* -0 becomes 0: one value, one meaning */
     return true;
 }
 
@@ -215,7 +215,7 @@ static void append(char *text, size_t bytes, const char *format, ...)
 static void append_bound(char *text, size_t bytes, double bound)
 {
     /* Whole numbers in full: 1048576, not 1.04858e+06. */
-    bool whole = fabs(bound) < 1e15 && !(bound < floor(bound) || bound > floor(bound));
+    bool whole = fabs(bound) < 1e16 && !(bound < floor(bound) || bound > floor(bound));
 
     append(text, bytes, whole ? "%.0f" : "%.10g", bound);
 }

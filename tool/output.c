@@ -10,17 +10,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PATH_BYTES = 4096, LINK_BYTES = 32 };
+enum { PATH_BYTES = 4096, LINK_BYTES = 32, LINKS_MAX = 40 };
 
 struct target {
     char path[PATH_BYTES]; /* links followed: the rename must replace the file, not the link */
-    char temporary[PATH_BYTES + 32]; /* "" when the target is written as it is */
+    char temporary[PATH_BYTES + 32];
     char folder[PATH_BYTES];
 };
 
 static enum gk_err failed(const char *what, const char *path, struct gk_words *words)
 {
-    gk_words_set(words, "cannot %s %s: %s", what, path, strerror(errno));
+    gk_words_set(words, "cannot %s %.200s: %s", what, path, strerror(errno));
     return GK_E_IO;
 }
 
@@ -37,28 +37,57 @@ static void find_folder(struct target *target)
     }
 }
 
+/* Replace a link in target->path by what it points to.  0: it is no link; -1: errno says why. */
+static int follow(struct target *target)
+{
+    char points_to[PATH_BYTES], next[2 * PATH_BYTES];
+    ssize_t length = readlink(target->path, points_to, sizeof(points_to) - 1);
+    int written;
+
+    if (length < 0) {
+        return errno == EINVAL || errno == ENOENT ? 0 : -1;
+    }
+    points_to[length] = '\0';
+    find_folder(target);
+    written = points_to[0] == '/'
+                  ? snprintf(next, sizeof(next), "%s", points_to)
+                  : snprintf(next, sizeof(next), "%s/%s", target->folder, points_to);
+    if (written < 0 || (size_t)written >= sizeof(target->path)) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    memcpy(target->path, next, (size_t)written + 1);
+    return 1;
+}
+
+/* A regular file, or a place for one.  Anything else may block the writer for ever (a pipe without
+ * a reader), or would be replaced by a file. */
 static enum gk_err resolve(const char *path, struct target *ret, struct gk_words *words)
 {
     struct stat st;
-    char *real = realpath(path, NULL);
-    int length = snprintf(ret->path, sizeof(ret->path), "%s", real ? real : path);
+    int length = snprintf(ret->path, sizeof(ret->path), "%s", path);
+    int followed = 1;
 
-    free(real);
-    ret->temporary[0] = '\0';
     if (length < 0 || (size_t)length >= sizeof(ret->path)) {
-        gk_words_set(words, "cannot write %s: the path is too long", path);
-        return GK_E_IO;
+        errno = ENAMETOOLONG;
+        return failed("write", path, words);
+    }
+    for (int i = 0; followed == 1; i++) {
+        errno = ELOOP;
+        followed = i < LINKS_MAX ? follow(ret) : -1;
+    }
+    if (followed < 0) {
+        return failed("write", path, words);
     }
     if (stat(ret->path, &st) == 0) {
-        if (S_ISDIR(st.st_mode)) {
-            gk_words_set(words, "cannot write %s: it is a directory", path);
+        if (!S_ISREG(st.st_mode)) {
+            gk_words_set(words, "cannot write %.200s: it is %s", path,
+                         S_ISDIR(st.st_mode) ? "a directory"
+                                             : "no regular file (for a pipe: --summary -)");
             return GK_E_IO;
         }
         if (access(ret->path, W_OK) != 0) {
             return failed("write", path, words);
-        }
-        if (!S_ISREG(st.st_mode)) {
-            return GK_OK;
         }
     }
     (void)snprintf(ret->temporary, sizeof(ret->temporary), "%s.%ld.tmp", ret->path, (long)getpid());
@@ -110,7 +139,7 @@ enum gk_err gk_output_probe(const char *path, struct gk_words *words)
         return GK_OK;
     }
     err = resolve(path, &target, words);
-    if (err || !target.temporary[0]) {
+    if (err) {
         return err;
     }
     fd = open_unnamed(&target);
@@ -123,22 +152,6 @@ enum gk_err gk_output_probe(const char *path, struct gk_words *words)
     }
     (void)close(fd);
     return GK_OK;
-}
-
-static enum gk_err write_as_is(const char *path, const char *text, struct gk_words *words)
-{
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
-    bool written;
-
-    if (fd < 0) {
-        return failed("open", path, words);
-    }
-    written = write_all(fd, text);
-    if (!written) {
-        (void)failed("write", path, words);
-    }
-    (void)close(fd);
-    return written ? GK_OK : GK_E_IO;
 }
 
 /* In one step where there was no file, else under the temporary name and by a rename. */
@@ -204,9 +217,6 @@ enum gk_err gk_output_write(const char *path, const char *text, struct gk_words 
     err = resolve(path, &target, words);
     if (err) {
         return err;
-    }
-    if (!target.temporary[0]) {
-        return write_as_is(target.path, text, words);
     }
     return write_unnamed(&target, text) ? GK_OK : write_named(&target, text, words);
 }

@@ -60,8 +60,8 @@ static void announce(const struct gk_run_config *run, FILE *out)
         out,
         "job %s: %s on %s, %s at density %s, %s at rate %s; %" PRIu64 " server%s, %" PRIu64
         " worker%s, %" PRIu64 " steps of %" PRIu64 " x %" PRIu64 " samples\n",
-        options->job, gk_shown(options->model).text, gk_shown(options->data).text,
-        gk_shown(options->compressor).text, gk_config_text(run->config, "density"),
+        options->job, gk_config_text(run->config, "model"), gk_shown(options->data).text,
+        gk_config_text(run->config, "compressor"), gk_config_text(run->config, "density"),
         gk_config_text(run->config, "optimizer"), gk_config_text(run->config, "lr"),
         options->servers, options->servers == 1 ? "" : "s", options->workers,
         options->workers == 1 ? "" : "s", options->steps, options->workers, options->batch);

@@ -3,7 +3,6 @@
 #include "common/exit.h"
 #include "common/limits.h"
 #include "common/option_rows.h"
-#include "proto/msg.h"
 #include "tool/json.h"
 
 #include <ctype.h>
@@ -15,6 +14,11 @@
 
 #define DENSITY_MIN 1e-9
 #define STEPS_MAX UINT32_MAX /* of the job spec */
+
+#define SEED_MAX 9007199254740991 /* 2^53 - 1: what every reader of JSON holds exactly */
+
+/* The worker's models and operators; tests/integration/test_errors.py compares them. */
+#define COMPRESSORS "dense|topk|gaussk|gaussk-paper|randk"
 
 enum { BATCH_MAX = 1 << 20, DEADLINE_MAX_S = 1000000 };
 
@@ -29,22 +33,22 @@ static const struct gk_option options_table[] = {
      "What to do when a daemon dies: end the run, or start it again.", NULL, "Cluster"},
     {"deadline", GK_OPTION_UINT, AT(deadline), "120", NULL, 1, DEADLINE_MAX_S, "S",
      "Seconds to wait for a daemon at the start, and for a peer that went away.", NULL, "Cluster"},
-    {"model", GK_OPTION_STRING, AT(model), "fnn3", NULL, 0, 0, "NAME",
-     "Model to train (gkps-worker --help lists them).", NULL, "Training"},
+    {"model", GK_OPTION_CHOICE, AT(model), "fnn3", "fnn3|softmax", 0, 0, "NAME", "Model to train.",
+     NULL, "Training"},
     {"data", GK_OPTION_STRING, AT(data), "digits", NULL, 0, 0, "NAME[:PATH]",
      "Data set: digits (built in) or mnist:DIR.", NULL, "Training"},
     {"steps", GK_OPTION_UINT, AT(steps), "1000", NULL, 1, STEPS_MAX, "T", "Training steps.", NULL,
      "Training"},
     {"batch", GK_OPTION_UINT, AT(batch), "32", NULL, 1, BATCH_MAX, "B",
      "Samples per worker and step.", NULL, "Training"},
-    {"seed", GK_OPTION_UINT, AT(seed), "1", NULL, 0, 0, "N",
+    {"seed", GK_OPTION_UINT, AT(seed), "1", NULL, 0, SEED_MAX, "N",
      "Seed of all random draws: same seed, same model.", NULL, "Training"},
     {"eval-every", GK_OPTION_UINT, AT(eval_every), "0", NULL, 0, STEPS_MAX, "T",
      "Rank 0 measures the accuracy every T steps; 0: at the end only.", NULL, "Training"},
     {"nonfinite", GK_OPTION_CHOICE, AT(nonfinite), "abort", "abort|skip|zero", 0, 0, "POLICY",
      "What to do with a gradient that is not finite (abort only, for now).", NULL, "Training"},
-    {"compressor", GK_OPTION_STRING, AT(compressor), "gaussk", NULL, 0, 0, "NAME",
-     "How entries are selected: gaussk, topk, dense, ...", NULL, "Compression"},
+    {"compressor", GK_OPTION_CHOICE, AT(compressor), "gaussk", COMPRESSORS, 0, 0, "NAME",
+     "How entries are selected (gkps-worker --help explains them).", NULL, "Compression"},
     {"density", GK_OPTION_FLOAT, AT(density), "0.01", NULL, DENSITY_MIN, 1, "R",
      "Part of the entries that a worker pushes in a step.", NULL, "Compression"},
     {"optimizer", GK_OPTION_CHOICE, AT(optimizer), "momentum", "none|sgd|momentum|nesterov", 0, 0,
@@ -102,23 +106,6 @@ static const char *const worker_options[] = {
     "lr-gamma",  "lr-min", "warmup",     "seed",         "eval-every", "nonfinite",
 };
 
-/* The option whose value the table lets through but we do not; NULL: all are good. */
-static const char *refused(const struct gk_run_options *options, struct gk_words *words)
-{
-    if (options->nonfinite != 0) {
-        gk_words_set(words, "only abort is supported so far");
-        return "nonfinite";
-    }
-    if (options->job && gk_job_name_check(options->job, words)) {
-        return "job";
-    }
-    if (options->summary && !*options->summary) {
-        gk_words_set(words, "needs the name of a file, or -");
-        return "summary";
-    }
-    return NULL;
-}
-
 enum gk_err gk_run_config_load(struct gk_run_config *run, int argc, char **argv, int *ret_exit,
                                struct gk_words *words)
 {
@@ -128,6 +115,7 @@ enum gk_err gk_run_config_load(struct gk_run_config *run, int argc, char **argv,
                                         .values = &run->options,
                                         .values_bytes = sizeof(run->options)};
     const char *name;
+    bool data = false;
     enum gk_err err;
 
     memset(run, 0, sizeof(*run));
@@ -135,9 +123,10 @@ enum gk_err gk_run_config_load(struct gk_run_config *run, int argc, char **argv,
     if (err) {
         return err;
     }
-    name = refused(&run->options, words);
+    name = gk_run_check(run, &data, words);
     if (name) {
         *ret_exit = gk_config_blame(run->config, name, words);
+        *ret_exit = data ? GK_EXIT_DATA : *ret_exit;
         gk_run_config_fini(run);
         return GK_E_CONFIG;
     }

@@ -17,9 +17,9 @@ enum { GK_RUN_ADDRESS_BYTES = 64 }; /* of one server, with its terminator */
 
 struct gk_run_options {
     uint64_t servers, workers, steps, batch, warmup, seed, eval_every, deadline;
-    const char *model, *data, *compressor, *milestones, *job, *summary;
+    const char *data, *milestones, *job, *summary;
     double density, lr, momentum, weight_decay, lr_gamma, lr_min;
-    uint32_t optimizer, schedule, nonfinite, restart, log_format, log_level;
+    uint32_t model, compressor, optimizer, schedule, nonfinite, restart, log_format, log_level;
     bool quiet;
 };
 
@@ -34,6 +34,12 @@ enum gk_err gk_run_config_load(struct gk_run_config *run, int argc, char **argv,
                                struct gk_words *words);
 void gk_run_config_fini(struct gk_run_config *run); /* accepts a zeroed one */
 
+/* What the table lets through and the daemons would refuse, alone or beside others (the worker's
+ * own rules, told before anything starts): the option to blame, and words; NULL: all are good.
+ * *ret_data: the reason is a missing data file, which has an exit code of its own. */
+const char *gk_run_check(const struct gk_run_config *run, bool *ret_data, struct gk_words *words);
+
+enum gk_run_schedule { GK_RUN_CONSTANT, GK_RUN_MILESTONES, GK_RUN_COSINE }; /* of `schedule` */
 enum gk_run_restart { GK_RUN_RESTART_NEVER, GK_RUN_RESTART_ALWAYS }; /* values of `restart` */
 
 /* Arguments of a daemon, argv[0] = program.  Training options travel by the text that the user

@@ -3,6 +3,7 @@ Method: the programs with wrong flags, data, addresses and peers; exit codes and
 import gzip
 import json
 import os
+import re
 import socket
 import struct
 import subprocess
@@ -103,6 +104,41 @@ def test_unwritable_summary_is_found_before_training():
     expect(code == 78 and "/does/not/exist" in out + err, f"{code}\n{out}\n{err}")
 
 
+def test_the_tool_knows_what_the_workers_know():
+    """Names that the tool judges before the start are those that the workers accept."""
+    for flag, ending in (("--model", r"choose (\S+)"), ("--compressor", r"does not exist: (\S+)")):
+        worker = re.search(ending, run("gkps-worker", flag, "nosuch")[1]).group(1)
+        tool = re.search(r"'nosuch' is not (.*)$", run("gkps", "run", flag, "nosuch")[1]).group(1)
+        expect(set(worker.split("|")) == set(re.split(" or |, ", tool)), f"{flag}: the worker knows {worker}; the tool {tool}")
+
+
+def test_wrong_options_of_a_run_start_nothing():
+    for place, env, args in (("--momentum: ", {}, ("--momentum", 1)), ("--warmup: ", {}, ("--steps", 5, "--warmup", 6)),
+                             ("--schedule: ", {}, ("--schedule", "milestones")), ("--model: ", {}, ("--model", "")),
+                             ("GKPS_SEED (seed): ", {"GKPS_SEED": 1 << 63}, ()), ("--data: ", {}, ("--data", "x"))):
+        code, out, err = gkps("run", *args, env=environment(**env))
+        expect(code == 64 and out == "" and err.startswith(f"gkps run: {place}") and err.count("\n") == 1,
+               f"{args} {env}: {code}\n{out}\n{err}")
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "job.yaml")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("steps: 10\nwarmup: 11\n")
+        code, out, err = gkps("run", "--config", path)
+        expect(code == 78 and out == "" and "job.yaml:2: warmup: 11 is more than" in err, f"{code}\n{out}\n{err}")
+
+
+def test_a_summary_is_a_file():
+    """A pipe without a reader would block the run at its end, and a link would be replaced."""
+    with tempfile.TemporaryDirectory() as folder:
+        pipe, link, target = (os.path.join(folder, name) for name in ("pipe", "link", "target"))
+        os.mkfifo(pipe)
+        os.symlink("target", link)
+        code, out, err = gkps("run", "--steps", 2, "--summary", pipe, deadline_s=20)
+        expect(code == 78 and out == "" and "no regular file" in err, f"{code}\n{out}\n{err}")
+        code, out, err = gkps("run", "--steps", 2, "--summary", link)
+        expect(code == 0 and os.path.islink(link) and os.path.isfile(target), f"{code}\n{out}\n{err}")
+
+
 def stdout_of(target, *args, deadline_s=20):
     """Run a program with its standard output at `target`: (exit code, standard error)."""
     done = subprocess.run([program(args[0]), *map(str, args[1:])], stdout=target, stderr=subprocess.PIPE, text=True,
@@ -144,7 +180,7 @@ def test_what_stands_at_an_address():
 
 def test_texts_of_the_user_are_shown_safely():
     for args in (("\x1b[31mred\nline",), ("run", "--optimizer", "\x1b[31m\n" + "x" * 5000), ("run", "--" + "y" * 5000),
-                 ("run", "z" * 5000), ("w" * 5000,)):
+                 ("run", "z" * 5000), ("w" * 5000,), ("run", "--model", "\x1b" + "v" * 5000)):
         code, text = run("gkps", *args)
         expect(code == 64 and "\x1b" not in text and text.count("\n") == 0 and len(text) < 600,
                f"{args[-1][:20]}: {code} {len(text)} characters\n{text[:600]}")

@@ -78,7 +78,7 @@ Test(options, texts_reach_the_worker_unchanged)
     static const char *const servers[] = {"tcp://127.0.0.1:1", "tcp://127.0.0.1:2",
                                           "tcp://127.0.0.1:3"};
     static const char *const flags[] = {"--model=softmax",
-                                        "--data=mnist:/a b",
+                                        "--data=mnist:/",
                                         "--compressor=topk",
                                         "--density=1e-3",
                                         "--steps=7",
@@ -90,9 +90,8 @@ Test(options, texts_reach_the_worker_unchanged)
                                         "--schedule=milestones",
                                         "--milestones=3,5",
                                         "--lr-gamma=0.2",
-                                        "--lr-min=0.001",
                                         "--warmup=2",
-                                        "--seed=18446744073709551615",
+                                        "--seed=9007199254740991",
                                         "--eval-every=3",
                                         "--nonfinite=abort",
                                         "--deadline=9",
@@ -153,6 +152,123 @@ Test(options, wrong_values_are_refused)
                  GK_E_CONFIG);
 }
 
+/* Every option with values at and beyond its edges: refused here, in words that begin with the
+ * flag, and never by a daemon. */
+Test(options, every_option_judges_its_own_values)
+{
+    static const struct {
+        const char *name, *good, *wrong; /* separated by | */
+    } cases[] = {
+        {"servers", "1|256", "|0|257|-1|1.5|nan|99999999999999999999"},
+        {"workers", "1|1024", "|0|1025|-1|x"},
+        {"job", "a", "|a\tb"},
+        {"restart", "never|always", "|maybe"},
+        {"deadline", "1|1000000", "|0|1000001|inf"},
+        {"model", "fnn3|softmax", "|nosuchmodel|FNN3"},
+        {"data", "digits|mnist:/", "|mnist|mnist:|nosuchset|digits:"},
+        {"steps", "1|4294967295", "|0|4294967296|1e3"},
+        {"batch", "1|1048576", "|0|1048577"},
+        {"seed", "0|9007199254740991", "|-1|9007199254740992|9223372036854775808"},
+        {"eval-every", "0|4294967295", "|-1|4294967296"},
+        {"nonfinite", "abort", "|zero|skip|ignore"},
+        {"compressor", "gaussk|topk|dense|gaussk-paper|randk", "|gauss|nosuchway"},
+        {"density", "1|1e-9|.5", "|0|1.0001|-0.1|nan|inf|1e-10|-0"},
+        {"optimizer", "none|sgd|momentum|nesterov", "|adam"},
+        {"lr", "0|-0|1e6|1e-30", "|-1|nan|inf|1e7|1e999|1e-60|0x1"},
+        {"momentum", "0|0.999", "|1|-0.1|nan|1.5|0.99999999999|1e-60"},
+        {"weight-decay", "0|1000", "|-1|nan|1001|1e-60"},
+        {"schedule", "constant|cosine", "|milestones|step"},
+        {"milestones", "", "1|5,x|0"},
+        {"lr-gamma", "0|1", "|-1|2|nan|1e-60"},
+        {"lr-min", "0", "|0.01|-1|nan|1e7|inf"},
+        {"warmup", "0|1000", "|1001|-1|4294967296"},
+        {"summary", "-|x", ""},
+        {"log-format", "text|json", "|xml"},
+        {"log-level", "debug|error", "|loud"},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        for (int side = 0; side < 2; side++) {
+            const char *at = side ? cases[i].wrong : cases[i].good;
+
+            for (bool more = true; more;) {
+                size_t length = strcspn(at, "|");
+                char flag[128], place[64];
+
+                snprintf(flag, sizeof(flag), "--%s=%.*s", cases[i].name, (int)length, at);
+                snprintf(place, sizeof(place), "--%s: ", cases[i].name);
+                more = at[length] == '|';
+                at += length + more;
+                if (!side) {
+                    cr_assert_eq(LOAD(flag), GK_OK, "%s: %s", flag, words.text);
+                    gk_run_config_fini(&run);
+                    continue;
+                }
+                cr_assert_eq(LOAD(flag), GK_E_CONFIG, "%s", flag);
+                cr_assert_eq(code, GK_EXIT_USAGE, "%s", flag);
+                cr_assert(strncmp(words.text, place, strlen(place)) == 0, "%s: %s", flag,
+                          words.text);
+            }
+        }
+    }
+}
+
+Test(options, values_are_judged_beside_others)
+{
+    static const struct {
+        const char *first, *second, *place; /* NULL: good */
+    } cases[] = {
+        {"--schedule=milestones", "--milestones=1", NULL},
+        {"--schedule=milestones", "--milestones=1,2,3,4,5,6,7,8", NULL},
+        {"--schedule=milestones", "--milestones=1,2,3,4,5,6,7,8,9", "--milestones: 9 steps"},
+        {"--schedule=milestones", "--milestones=5,5", "--milestones: '5,5' is no list"},
+        {"--schedule=milestones", "--milestones=5,", "--milestones: '5,' is"},
+        {"--schedule=milestones", "--milestones=,5", "--milestones: ',5' is"},
+        {"--schedule=milestones", "--milestones=4294967296", "--milestones: '4294967296' is"},
+        {"--schedule=milestones", "--milestones=5 6", "--milestones: '5 6' is"},
+        {"--schedule=milestones", "--milestones=", "--schedule: milestones needs steps"},
+        {"--schedule=cosine", "--milestones=5", "--milestones: '5' needs --schedule milestones"},
+        {"--schedule=cosine", "--lr-min=0.1", NULL},
+        {"--schedule=cosine", "--lr-min=0.2", "--lr-min: 0.2 is more than the rate"},
+        {"--steps=5", "--warmup=5", NULL},
+        {"--steps=5", "--warmup=6", "--warmup: 6 is more than --steps 5"},
+        {"--model=softmax", "--servers=40", NULL},
+        {"--model=softmax", "--servers=41", "--servers: 41 are too many"},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        enum gk_err err = LOAD(cases[i].first, cases[i].second);
+
+        cr_assert_eq(err, cases[i].place ? GK_E_CONFIG : GK_OK, "%s %s: %s", cases[i].first,
+                     cases[i].second, words.text);
+        if (cases[i].place) {
+            cr_assert(strncmp(words.text, cases[i].place, strlen(cases[i].place)) == 0, "%s",
+                      words.text);
+        } else {
+            gk_run_config_fini(&run);
+        }
+    }
+    cr_assert_eq(LOAD("--data=mnist:/nonexistent"), GK_E_CONFIG);
+    cr_assert_eq(code, GK_EXIT_DATA);
+    cr_assert_str_eq(words.text,
+                     "--data: the folder /nonexistent cannot be read: No such file or directory");
+}
+
+Test(options, the_place_is_the_one_that_the_user_wrote)
+{
+    setenv("GKPS_MODEL", "nosuchmodel", 1);
+    cr_assert_eq(LOAD("--quiet"), GK_E_CONFIG);
+    cr_assert(strncmp(words.text, "GKPS_MODEL (model): 'nosuchmodel' is not fnn3 or softmax", 56) ==
+                  0,
+              "%s", words.text);
+    unsetenv("GKPS_MODEL");
+    setenv("GKPS_MOMENTUM", "1", 1);
+    cr_assert_eq(LOAD("--quiet"), GK_E_CONFIG);
+    cr_assert(strncmp(words.text, "GKPS_MOMENTUM (momentum): must be less than 1", 45) == 0, "%s",
+              words.text);
+    unsetenv("GKPS_MOMENTUM");
+}
+
 Test(options, log_level_and_restart)
 {
     struct gk_args args = {0};
@@ -201,13 +317,13 @@ Test(options, configuration_is_typed)
     json_t *config;
     char *text;
 
-    cr_assert_eq(LOAD("--density=0.1", "--optimizer=sgd", "--data=mnist:/\xff", "--job=j"), GK_OK);
+    cr_assert_eq(LOAD("--density=0.1", "--optimizer=sgd", "--job=j\xc3\xa9"), GK_OK);
     config = gk_run_config_json(&run);
     cr_assert_eq(gk_json_u64(config, "workers", 0), 4);
     cr_assert_float_eq(gk_json_double(config, "density"), 0.1, 1e-15);
     cr_assert_str_eq(json_string_value(json_object_get(config, "optimizer")), "sgd");
-    cr_assert_str_eq(json_string_value(json_object_get(config, "data")), "mnist:/?");
-    cr_assert_str_eq(json_string_value(json_object_get(config, "job")), "j");
+    cr_assert_str_eq(json_string_value(json_object_get(config, "model")), "fnn3");
+    cr_assert_str_eq(json_string_value(json_object_get(config, "job")), "j\xc3\xa9");
     cr_assert(json_is_null(json_object_get(config, "summary")));
     cr_assert(json_is_false(json_object_get(config, "quiet")));
     text = gk_json_dump(config, false);

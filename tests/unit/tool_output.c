@@ -69,7 +69,6 @@ Test(output, probe_leaves_nothing)
     cr_assert_eq(gk_output_probe(path, &words), GK_OK);
     cr_assert_eq(empty(), 0);
     cr_assert_eq(gk_output_probe("-", &words), GK_OK);
-    cr_assert_eq(gk_output_probe("/dev/null", &words), GK_OK);
 }
 
 Test(output, probe_finds_what_cannot_be_written)
@@ -108,19 +107,41 @@ Test(output, write_follows_links_and_respects_umask)
     cr_assert_eq(empty(), 2);
 }
 
-Test(output, a_pipe_is_written_as_it_is)
+Test(output, what_is_no_regular_file_is_refused)
 {
-    char text[16] = "";
-    int fd;
+    char link_path[256];
 
     cr_assert_eq(mkfifo(path, 0600), 0);
-    fd = open(path, O_RDWR);
-    cr_assert_geq(fd, 0);
-    cr_assert_eq(gk_output_probe(path, &words), GK_OK);
-    cr_assert_eq(gk_output_write(path, "through\n", &words), GK_OK);
-    cr_assert_eq(read(fd, text, sizeof(text) - 1), 8);
-    cr_assert_str_eq(text, "through\n");
-    close(fd);
+    snprintf(link_path, sizeof(link_path), "%s/link", folder);
+    cr_assert_eq(symlink(path, link_path), 0);
+    const char *const wrong[] = {path, link_path, "/dev/null", folder};
+
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) { /* none of them blocks */
+        cr_assert_eq(gk_output_probe(wrong[i], &words), GK_E_IO, "%s", wrong[i]);
+        cr_assert_not_null(strstr(words.text, i < 3 ? "no regular file" : "directory"));
+        cr_assert_eq(gk_output_write(wrong[i], "x", &words), GK_E_IO, "%s", wrong[i]);
+    }
+    cr_assert_eq(empty(), 2);
+}
+
+Test(output, links_are_followed_also_to_nothing_yet)
+{
+    char link_path[256], second[256];
+    struct stat st;
+
+    snprintf(link_path, sizeof(link_path), "%s/link", folder);
+    snprintf(second, sizeof(second), "%s/second", folder);
+    cr_assert(symlink("s.json", link_path) == 0 && symlink(link_path, second) == 0);
+    cr_assert_eq(gk_output_probe(second, &words), GK_OK, "%s", words.text);
+    cr_assert_eq(gk_output_write(second, "x\n", &words), GK_OK, "%s", words.text);
+    cr_assert(lstat(link_path, &st) == 0 && S_ISLNK(st.st_mode));
+    cr_assert_str_eq(content(path), "x\n");
+    cr_assert_eq(empty(), 3);
+    cr_assert(symlink("second", link_path) == 0 && symlink("link", second) == 0); /* a circle */
+    cr_assert_eq(gk_output_probe(link_path, &words), GK_E_IO);
+    cr_assert_eq(empty(), 2);
+    cr_assert_eq(symlink("/nonexistent/x", link_path), 0);
+    cr_assert_eq(gk_output_probe(link_path, &words), GK_E_IO);
     cr_assert_eq(empty(), 1);
 }
 

@@ -1,0 +1,180 @@
+/* What no option table can say: values that are wrong beside others, or in a way of their own.  The
+ * daemons know these rules as well, but they would tell them after the start, and by the names that
+ * the values have inside. */
+#include "tool/run_options.h"
+
+#include "common/limits.h"
+#include "common/shown.h"
+#include "proto/msg.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Digits up to the next comma or the end; 0: there are none, or too many. */
+static uint64_t read_step(const char **at)
+{
+    uint64_t step = 0;
+    const char *text = *at;
+
+    for (; *text >= '0' && *text <= '9' && step <= UINT32_MAX; text++) {
+        step = step * 10 + (uint64_t)(*text - '0');
+    }
+    if (text == *at || step > UINT32_MAX || (*text && *text != ',') || (*text && !text[1])) {
+        return 0;
+    }
+    *at = *text ? text + 1 : text;
+    return step;
+}
+
+static const char *check_milestones(const struct gk_run_options *options, struct gk_words *words)
+{
+    const char *at = options->milestones;
+    uint64_t last = 0;
+    uint32_t count = 0;
+
+    if (options->schedule != GK_RUN_MILESTONES) {
+        if (!*at) {
+            return NULL;
+        }
+        gk_words_set(words, "'%s' needs --schedule milestones", gk_shown(at).text);
+        return "milestones";
+    }
+    if (!*at) {
+        gk_words_set(words, "milestones needs steps: --milestones 500,750");
+        return "schedule";
+    }
+    while (*at) {
+        uint64_t step = read_step(&at);
+
+        if (step <= last) {
+            gk_words_set(words,
+                         "'%s' is no list of rising steps from 1 to %" PRIu32 ", like 500,750",
+                         gk_shown(options->milestones).text, UINT32_MAX);
+            return "milestones";
+        }
+        last = step;
+        count++;
+    }
+    if (count > GK_MILESTONES_MAX) {
+        gk_words_set(words, "%u steps; at most %d", count, GK_MILESTONES_MAX);
+        return "milestones";
+    }
+    return NULL;
+}
+
+/* The servers compute in single precision: a number must not become another one there. */
+static const char *check_floats(const struct gk_run_options *options, struct gk_words *words)
+{
+    const struct {
+        const char *name;
+        double value;
+    } floats[] = {
+        {"lr", options->lr},
+        {"momentum", options->momentum},
+        {"weight-decay", options->weight_decay},
+        {"lr-gamma", options->lr_gamma},
+        {"lr-min", options->lr_min},
+    };
+
+    for (size_t i = 0; i < sizeof(floats) / sizeof(floats[0]); i++) {
+        if (floats[i].value > 0.0 && !((float)floats[i].value > 0.0F)) {
+            gk_words_set(words, "%g is too small: in single precision it is 0", floats[i].value);
+            return floats[i].name;
+        }
+    }
+    if (!((float)options->momentum < 1.0F)) {
+        gk_words_set(words, "must be less than 1 (in single precision): nothing would ever settle");
+        return "momentum";
+    }
+    return NULL;
+}
+
+static const char *check_rate(const struct gk_run_options *options, struct gk_words *words)
+{
+    const char *name = check_floats(options, words);
+
+    if (name) {
+        return name;
+    }
+    if (options->lr_min > 0.0 && options->schedule != GK_RUN_COSINE) {
+        gk_words_set(words, "%g needs --schedule cosine", options->lr_min);
+        return "lr-min";
+    }
+    if (options->schedule == GK_RUN_COSINE && options->lr_min > options->lr) {
+        gk_words_set(words, "%g is more than the rate it falls from, --lr %g", options->lr_min,
+                     options->lr);
+        return "lr-min";
+    }
+    if (options->warmup > options->steps) {
+        gk_words_set(words, "%" PRIu64 " is more than --steps %" PRIu64, options->warmup,
+                     options->steps);
+        return "warmup";
+    }
+    return check_milestones(options, words);
+}
+
+/* Whether what is in the folder makes sense is for the workers to find out. */
+static const char *check_data(const struct gk_run_options *options, bool *ret_data,
+                              struct gk_words *words)
+{
+    static const char mnist[] = "mnist:";
+    const char *folder = options->data + sizeof(mnist) - 1;
+    int fd;
+
+    if (strcmp(options->data, "digits") == 0) {
+        return NULL;
+    }
+    if (strncmp(options->data, mnist, sizeof(mnist) - 1) != 0 || !*folder) {
+        gk_words_set(words, "'%s' is not digits or mnist:DIR", gk_shown(options->data).text);
+        return "data";
+    }
+    fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) {
+        gk_words_set(words, "the folder %.200s cannot be read: %s", folder, strerror(errno));
+        *ret_data = true;
+        return "data";
+    }
+    (void)close(fd);
+    return NULL;
+}
+
+/* The smallest model there is cannot be cut into any number of shards. */
+static const char *check_servers(const struct gk_run_config *run, struct gk_words *words)
+{
+    static const uint64_t least = 64 * 10 + 10; /* parameters of softmax on digits */
+    const char *model = gk_config_text(run->config, "model");
+
+    if (strcmp(model, "softmax") == 0 && strcmp(run->options.data, "digits") == 0 &&
+        run->options.servers > least / GK_PARTITION_ALIGN) {
+        gk_words_set(words,
+                     "%" PRIu64 " are too many: softmax on digits has %" PRIu64
+                     " parameters, and a shard has %d at least",
+                     run->options.servers, least, GK_PARTITION_ALIGN);
+        return "servers";
+    }
+    return NULL;
+}
+
+const char *gk_run_check(const struct gk_run_config *run, bool *ret_data, struct gk_words *words)
+{
+    const struct gk_run_options *options = &run->options;
+
+    if (options->nonfinite != 0) {
+        gk_words_set(words, "only abort is supported so far");
+        return "nonfinite";
+    }
+    if (options->job && gk_job_name_check(options->job, words)) {
+        return "job";
+    }
+    if (options->summary && !*options->summary) {
+        gk_words_set(words, "needs the name of a file, or -");
+        return "summary";
+    }
+    const char *name = check_rate(options, words);
+
+    name = name ? name : check_servers(run, words);
+    return name ? name : check_data(options, ret_data, words);
+}
