@@ -380,10 +380,12 @@ static enum gk_err check_welcome(const struct gk_msg *msg, struct gk_words *word
 static enum gk_err check_ping(const struct gk_msg *msg, struct gk_words *words)
 {
     const struct gk_ping *ping = &msg->body.ping;
-    static const uint32_t BOUNDS[] = {
-        [GK_WAIT_NONE] = 1, [GK_WAIT_SHARD] = GK_SERVERS_MAX, [GK_WAIT_RANK] = GK_WORKERS_MAX};
+    static const uint32_t BOUNDS[] = {[GK_WAIT_NONE] = 1,
+                                      [GK_WAIT_SHARD] = GK_SERVERS_MAX,
+                                      [GK_WAIT_RANK] = GK_WORKERS_MAX,
+                                      [GK_WAIT_DISK] = 1};
 
-    if (ping->waits > GK_WAIT_RANK) {
+    if (ping->waits > GK_WAIT_DISK) {
         return corrupt(words, "waits", ping->waits, "nothing to wait for");
     }
     if (ping->waits_for >= BOUNDS[ping->waits]) {

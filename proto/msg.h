@@ -181,7 +181,12 @@ struct gk_welcome {
     uint32_t workers_present, workers; /* "waiting for worker 3 of 4" */
 };
 
-enum gk_wait { GK_WAIT_NONE = 0, GK_WAIT_SHARD = 1, GK_WAIT_RANK = 2 };
+enum gk_wait {
+    GK_WAIT_NONE = 0,
+    GK_WAIT_SHARD = 1,
+    GK_WAIT_RANK = 2,
+    GK_WAIT_DISK = 3, /* PONG: a record finds no room on the shard's disk */
+};
 
 /* PING and PONG. */
 struct gk_ping {

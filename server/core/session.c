@@ -537,6 +537,11 @@ static void fill_waits(const struct gk_server *server, struct gk_ping *pong)
     uint32_t lowest = 0, missing;
     uint64_t since_us = live->round.opened_us;
 
+    if (live->writer.full) {
+        pong->waits = GK_WAIT_DISK;
+        pong->waits_us = server->now_us - live->writer.full_since_us;
+        return;
+    }
     if (gk_server_before_version(server)) {
         missing = server->config.workers - gk_server_present(server, (struct gk_uid){0}, &lowest);
         since_us = live->started_us;

@@ -80,7 +80,7 @@ static const struct body_breakage BODY_BREAKAGES[] = {
     {GK_KIND_WELCOME, "workers", GK_WORKERS_MAX + 1},
     {GK_KIND_WELCOME, "workers_present", GK_WORKERS_MAX + 1},
     {GK_KIND_PING, "received_us", 1},
-    {GK_KIND_PING, "waits", GK_WAIT_RANK + 1},
+    {GK_KIND_PING, "waits", GK_WAIT_DISK + 1},
     {GK_KIND_PING, "waits_for", GK_SERVERS_MAX},
     {GK_KIND_PONG, "waits_for", GK_WORKERS_MAX},
     {GK_KIND_PONG, "waits_count", GK_WORKERS_MAX + 1},

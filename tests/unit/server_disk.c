@@ -27,6 +27,8 @@ Test(server_disk, full_disk_waits_and_goes_on)
         cr_assert(rig->ops_count == 0);
         rig_pull(rig, 0, 0);
         cr_kind(rig, GK_KIND_PARAMS);
+        rig_ping(rig, 0, 1);
+        cr_assert(rig_last(rig)->msg.body.ping.waits == GK_WAIT_DISK);
         rig_tick(rig, 1000 * 1000);
         cr_assert(rig->ops_count == 1);
     }

@@ -42,6 +42,9 @@ static void describe_shard(const struct gk_worker *worker, const struct gk_shard
     } else if (quiet > 1e-6 * GK_HELD_PINGS * GK_PING_US) {
         gk_words_set(ret, "shard %u at %s: connected, but silent for %.1f s", shard->index, address,
                      quiet);
+    } else if (shard->pong.waits == GK_WAIT_DISK) {
+        gk_words_set(ret, "shard %u at %s, whose disk has been full for %.1f s: make room there",
+                     shard->index, address, (double)shard->pong.waits_us / 1e6);
     } else if (shard->init_words.text[0]) {
         gk_words_set(ret, "shard %u at %s: %s", shard->index, address, shard->init_words.text);
     } else if (shard->pong.waits == GK_WAIT_RANK && shard->pong.waits_version > 0) {
