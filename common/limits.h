@@ -35,6 +35,7 @@ enum {
 
     GK_PING_US = 1000 * 1000,
     GK_HELD_PINGS = 3, /* a rank heard within so many pings is alive */
+    GK_PAUSE_US = 3 * 1000 * 1000, /* a longer gap between two events was our own (pause.h) */
     GK_RETRY_US_MIN = 50 * 1000,
     GK_RETRY_US_MAX = 2 * 1000 * 1000,
     /* For chunks: a copy of what is still on its way makes a slow network slower. */

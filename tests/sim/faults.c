@@ -43,6 +43,18 @@ void gk_sim_pause(struct gk_sim *sim, uint32_t index, uint64_t pause_us)
     sim->stats.pauses++;
 }
 
+/* Not quite together: one wakes up earlier than another.  Nobody starts a process meanwhile. */
+void gk_sim_freeze(struct gk_sim *sim, uint64_t length_us)
+{
+    for (uint32_t n = 0; n < GK_SIM_NODES_MAX; n++) {
+        if (sim->nodes[n].state == GK_SIM_ALIVE) {
+            gk_sim_pause(sim, n, length_us + gk_sim_below(&sim->rng, GK_SIM_SECOND / 2));
+        }
+    }
+    sim->frozen_us = sim->now_us + length_us;
+    sim->stats.freezes++;
+}
+
 static void jump(struct gk_sim *sim, uint32_t index)
 {
     struct gk_sim_node *node = &sim->nodes[index];
@@ -195,6 +207,9 @@ void gk_sim_faults_after(struct gk_sim *sim, uint32_t index)
     }
     if (strikes(sim, f->jump)) {
         jump(sim, index);
+    }
+    if (strikes(sim, f->freeze)) {
+        gk_sim_freeze(sim, gk_sim_below(&sim->rng, f->freeze_us_max + 1));
     }
     if (gk_sim_node_is_shard(index)) {
         after_shard(sim, index);

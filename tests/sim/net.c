@@ -102,7 +102,7 @@ static void count_in_flight(struct gk_sim *sim, struct gk_sim_pair *pair, bool t
     /* A window each of INIT, PUSH and PULL and a few single requests, again every half second. */
     uint64_t slowest_us = sim->options.latency_us_max + f->delay_us_max +
                           (f->partition ? f->partition_us_max : 0) +
-                          (f->pause ? f->pause_us_max : 0);
+                          (f->pause ? f->pause_us_max : 0) + (f->freeze ? f->freeze_us_max : 0);
     uint64_t limit = 28 * (2 + slowest_us / GK_RETRY_BULK_US_MIN) * (f->duplicate ? 2 : 1);
 
     sim->stats.in_flight_max = gk_max_u64(sim->stats.in_flight_max, count);

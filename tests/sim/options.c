@@ -1,11 +1,14 @@
 #include "tests/sim/options.h"
 
 #include "common/backend.h"
+#include "common/limits.h"
 #include "tests/sim/rng.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+
+#define SECOND UINT64_C(1000000)
 
 /* 0 half of the time, seldom extreme. */
 static uint32_t swarm(struct gk_sim_rng *rng, uint32_t mild, uint32_t extreme)
@@ -109,6 +112,9 @@ void gk_sim_options_draw(struct gk_sim_options *options, uint64_t seed)
     draw_times(options, &rng);
     draw_faults(&options->faults, &rng);
     options->any_rank = gk_sim_chance(&rng, 1, 4) && !gk_sim_options_lossy(options);
+    options->faults.freeze = swarm(&rng, 30, 300);
+    options->faults.freeze_us_max = gk_sim_between(&rng, 1, 300) * SECOND;
+    options->deadline_us = gk_sim_chance(&rng, 1, 2) ? GK_DEADLINE_S * SECOND : 0;
 }
 
 void gk_sim_options_calm(struct gk_sim_options *options, uint32_t workers, uint32_t servers,
@@ -165,11 +171,13 @@ void gk_sim_options_print(const struct gk_sim_options *o)
     printf("  processes, of 100000 steps: shard killed %" PRIu32 " stopped %" PRIu32
            ", worker killed %" PRIu32 " stopped %" PRIu32 " lost %" PRIu32 " twin %" PRIu32
            ", disconnected %" PRIu32 ", partition %" PRIu32 ", pause %" PRIu32
-           ", clock jump %" PRIu32 "\n",
+           ", clock jump %" PRIu32 ", all frozen %" PRIu32 "\n",
            f->kill_shard, f->stop_shard, f->kill_worker, f->stop_worker, f->lose_worker, f->twin,
-           f->disconnect, f->partition, f->pause, f->jump);
+           f->disconnect, f->partition, f->pause, f->jump, f->freeze);
     printf("  for up to (us): down %" PRIu64 ", partition %" PRIu64 ", pause %" PRIu64
-           ", jump %" PRIu64 "; slow work %" PRIu32 "/1000 up to %" PRIu64 "%s\n",
-           f->down_us_max, f->partition_us_max, f->pause_us_max, f->jump_us_max, f->slow,
-           f->slow_us_max, f->reinit ? "; other initial parameters after a loss" : "");
+           ", jump %" PRIu64 ", frozen %" PRIu64 "; deadline %" PRIu64 "; slow work %" PRIu32
+           "/1000 up to %" PRIu64 "%s\n",
+           f->down_us_max, f->partition_us_max, f->pause_us_max, f->jump_us_max, f->freeze_us_max,
+           o->deadline_us, f->slow, f->slow_us_max,
+           f->reinit ? "; other initial parameters after a loss" : "");
 }

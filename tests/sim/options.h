@@ -41,7 +41,8 @@ struct gk_sim_faults {
     uint32_t lose_worker;              /* kill -9, and the slot is gone */
     uint32_t twin;                     /* paused, and a new life takes its rank */
     uint32_t disconnect, partition, pause, jump;
-    uint64_t down_us_max, partition_us_max, pause_us_max, jump_us_max;
+    uint32_t freeze; /* all processes stand still together, as when a machine sleeps */
+    uint64_t down_us_max, partition_us_max, pause_us_max, jump_us_max, freeze_us_max;
 
     uint32_t slow; /* per 1000 computations and writes */
     uint64_t slow_us_max;
@@ -50,6 +51,7 @@ struct gk_sim_faults {
 
 struct gk_sim_options {
     uint64_t seed;
+    uint64_t deadline_us; /* of all processes; 0: none */
     uint32_t workers, servers;
     uint64_t params_count, steps;
     uint32_t worker_chunk, server_chunk; /* floats */

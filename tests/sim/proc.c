@@ -48,6 +48,7 @@ uint32_t gk_sim_proc_new(struct gk_sim *sim, uint32_t rank)
         .spec = &sim->job.spec,
         .spec_hash = sim->job.spec_hash,
         .model_signature = sim->job.model_signature,
+        .deadline_us = sim->options.deadline_us,
         .eval_every = sim->options.eval_every,
         .evaluates = true,
         .chunk_floats = sim->options.worker_chunk,

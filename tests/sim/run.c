@@ -134,9 +134,9 @@ uint64_t gk_sim_limit_us(const struct gk_sim *sim)
         step_us = gk_max_u64(step_us, 2 * o->step_us[r]);
     }
     step_us += 8 * o->op_us_max + 40 * o->latency_us_max;
-    return sim->calm_us + 60 * GK_SIM_SECOND + f->down_us_max + f->pause_us_max + f->delay_us_max +
-           f->slow_us_max + o->start_us_max + (f->twin ? 20 * GK_SIM_SECOND : 0) +
-           o->steps * step_us;
+    return sim->calm_us + 60 * GK_SIM_SECOND + f->down_us_max + f->pause_us_max +
+           (f->freeze ? f->freeze_us_max : 0) + f->delay_us_max + f->slow_us_max + o->start_us_max +
+           (f->twin ? 20 * GK_SIM_SECOND : 0) + o->steps * step_us;
 }
 
 static void tick(struct gk_sim *sim, uint32_t node)
@@ -293,6 +293,11 @@ bool gk_sim_turn(struct gk_sim *sim)
         gk_sim_queue_push(&sim->queue, &event);
         return true;
     }
+    if (event.kind == GK_SIM_START && sim->frozen_us > sim->now_us) {
+        event.at_us = sim->frozen_us;
+        gk_sim_queue_push(&sim->queue, &event);
+        return true;
+    }
     sim->stats.events++;
     gk_sim_note(sim, sim->now_us, (uint64_t)event.kind << 32 | event.node);
     happen(sim, &event);
@@ -370,7 +375,7 @@ void gk_sim_stats_print(const struct gk_sim_stats *s)
     printf("  %" PRIu64 " kills, %" PRIu64 " stops, %" PRIu64 " restarts, %" PRIu64
            " memories lost, %" PRIu64 " twins, %" PRIu64 " pauses, %" PRIu64
            " disconnects, %" PRIu64 " partitions, %" PRIu64 " clock jumps, %" PRIu64
-           " LOST pushes, %" PRIu64 " lines about waits\n",
+           " times all frozen, %" PRIu64 " LOST pushes, %" PRIu64 " lines about waits\n",
            s->kills, s->stops, s->restarts, s->losses, s->twins, s->pauses, s->disconnects,
-           s->partitions, s->jumps, s->lost_pushes, s->stalls);
+           s->partitions, s->jumps, s->freezes, s->lost_pushes, s->stalls);
 }

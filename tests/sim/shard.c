@@ -50,6 +50,7 @@ void gk_sim_shard_new(struct gk_sim *sim, uint32_t shard)
         .servers = sim->options.servers,
         .workers = sim->options.workers,
         .chunk_floats = sim->options.server_chunk,
+        .deadline_us = sim->options.deadline_us,
         .seed = gk_sim_next(&sim->rng),
         .plant = sim->options.plants.server,
     };

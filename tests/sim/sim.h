@@ -251,7 +251,7 @@ typedef bool gk_sim_chooser(struct gk_sim *sim, struct gk_sim_event *ret_event);
 
 struct gk_sim_stats { /* of one run, or of many; all of one type */
     uint64_t events, packets, lost, duplicated, corrupted, late, replayed, strangers;
-    uint64_t kills, stops, restarts, pauses, partitions, disconnects, jumps, losses, twins;
+    uint64_t kills, stops, restarts, pauses, partitions, disconnects, jumps, freezes, losses, twins;
     uint64_t in_flight_max, stalls, lost_pushes, virtual_us;
 };
 
@@ -261,8 +261,9 @@ struct gk_sim {
     struct gk_sim_rng rng;
     uint64_t now_us;
     struct gk_sim_queue queue;
-    uint64_t digest; /* of everything that has happened: equal runs have equal ones */
-    bool calm;       /* the faults have ended */
+    uint64_t digest;    /* of everything that has happened: equal runs have equal ones */
+    bool calm;          /* the faults have ended */
+    uint64_t frozen_us; /* until then no process starts */
     uint64_t calm_us;
 
     struct gk_sim_job job;
@@ -405,6 +406,7 @@ void gk_sim_faults_after(struct gk_sim *sim, uint32_t node);
 void gk_sim_faults_end(struct gk_sim *sim);
 void gk_sim_partition(struct gk_sim *sim, uint32_t proc, uint32_t shard, uint64_t length_us);
 void gk_sim_pause(struct gk_sim *sim, uint32_t node, uint64_t pause_us);
+void gk_sim_freeze(struct gk_sim *sim, uint64_t length_us);
 void gk_sim_arm(struct gk_sim *sim, uint32_t node, uint64_t at_us);
 uint64_t gk_sim_work_us(struct gk_sim *sim, uint64_t usual_us);
 

@@ -184,6 +184,11 @@ static void other_init(struct gk_sim_options *options)
     options->faults.reinit = true;
 }
 
+static void short_deadline(struct gk_sim_options *options)
+{
+    options->deadline_us = 8 * GK_SIM_SECOND;
+}
+
 static void long_job(struct gk_sim_options *options)
 {
     options->steps = 30;
@@ -232,6 +237,8 @@ const struct gk_sim_story *gk_sim_stories(uint32_t *ret_count)
          gk_story_fenced},
         {"stopped-while-writing", "SIGTERM while a record is being written", NULL,
          gk_story_stopped},
+        {"all-asleep", "all processes stand still for longer than the deadline, at every stage",
+         short_deadline, gk_story_all_asleep},
         {"no-server", "one server never comes: the deadline names it", NULL, gk_story_no_server},
     };
 

@@ -71,6 +71,7 @@ void gk_story_zombie(struct gk_sim *sim);
 void gk_story_no_disk(struct gk_sim *sim);
 void gk_story_fenced(struct gk_sim *sim);
 void gk_story_stopped(struct gk_sim *sim);
+void gk_story_all_asleep(struct gk_sim *sim);
 void gk_story_no_server(struct gk_sim *sim);
 
 #endif

@@ -189,6 +189,22 @@ void gk_story_stopped(struct gk_sim *sim)
     gk_story_end(sim);
 }
 
+/* A machine that sleeps, or virtual machines that are paused together: nobody is to blame. */
+void gk_story_all_asleep(struct gk_sim *sim)
+{
+    uint64_t length_us = 2 * sim->options.deadline_us;
+
+    gk_story_until_session(sim, 0, 0);
+    gk_sim_freeze(sim, length_us);
+    gk_story_until_version(sim, 0, 1);
+    gk_sim_freeze(sim, length_us);
+    gk_story_until_version(sim, 1, 3);
+    gk_sim_freeze(sim, length_us);
+    gk_story_until_phase(sim, 0, GK_PHASE_LEAVING, sim->options.steps);
+    gk_sim_freeze(sim, length_us);
+    gk_story_end(sim);
+}
+
 void gk_story_no_server(struct gk_sim *sim)
 {
     for (uint32_t p = 0; p < sim->options.workers; p++) {

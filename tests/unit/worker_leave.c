@@ -55,6 +55,30 @@ Test(leave, all_say_ok)
     close_both(&rig, &toy);
 }
 
+/* Neither a shard that is away nor a silent one has gone while this process stood still. */
+Test(leave, a_pause_counts_against_nobody)
+{
+    for (uint32_t down = 0; down < 2; down++) {
+        struct rig rig;
+        struct toy toy;
+
+        open_leaving(&rig, &toy, two);
+        toy_serve_some(&toy, 1);
+        if (down) {
+            rig_down(&rig, 1);
+        }
+        rig.now_us += 200 * SECOND;
+        rig_event(&rig, (struct gk_worker_event){.kind = GK_WORKER_TICK});
+        cr_assert(!rig.exited);
+        if (down) {
+            rig_up(&rig, 1);
+        }
+        toy_serve(&toy);
+        cr_assert(rig.exited && rig.exit_code == GK_EXIT_OK && toy.shards[1].left);
+        close_both(&rig, &toy);
+    }
+}
+
 /* The same request after 50, 100, 200 ms ..., to whom has not answered, across a restart. */
 Test(leave, is_retried)
 {

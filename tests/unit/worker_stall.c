@@ -307,6 +307,37 @@ Test(stall, retries_for_an_hour)
     close_both(&rig, &toy);
 }
 
+/* The worker itself stood still, with everybody else: nobody was silent for that.  Then the
+ * deadline counts again. */
+Test(stall, a_pause_counts_against_nobody)
+{
+    for (uint32_t joined = 0; joined < 2; joined++) {
+        struct rig_options options = two;
+        struct rig rig;
+        struct toy toy;
+
+        options.deadline_us = 20 * SECOND;
+        if (joined) {
+            open_joined(&rig, &toy, options);
+            toy_compute(&toy);
+        } else {
+            rig_open(&rig, options);
+            toy_open(&toy, &rig);
+            rig_start(&rig);
+            rig_up(&rig, 0);
+        }
+        rig.now_us += 60 * SECOND;
+        rig_event(&rig, (struct gk_worker_event){.kind = GK_WORKER_TICK});
+        cr_assert(!rig.exited, "joined %u: %s", joined, rig.exit_words.text);
+        cr_assert(rig_said(&rig, "WORKER-PAUSED", "stood still for about 59.0 s"));
+        rig_wait(&rig, 18 * SECOND);
+        cr_assert(!rig.exited);
+        rig_wait(&rig, 2 * SECOND);
+        cr_assert(rig.exited && rig.exit_code == GK_EXIT_PEER);
+        close_both(&rig, &toy);
+    }
+}
+
 /* Where the time of an exchange went. */
 Test(stall, times)
 {

@@ -178,8 +178,9 @@ Test(table, the_fullest_steps)
     rig.most = 0;
     rig.now_us += 7 * GK_STALL_US;
     rig_event(&rig, (struct gk_worker_event){.kind = GK_WORKER_TICK});
-    /* Seven chunks are left of INIT; HELLO and PING; a stall line and the timer. */
-    cr_assert_eq(rig.most, 8 * (7 + 2) + 2);
+    /* Seven chunks are left of INIT; HELLO and PING; lines about the pause and the
+     * stall, and the timer. */
+    cr_assert_eq(rig.most, 8 * (7 + 2) + 3);
     toy_serve(&toy);
     cr_assert(rig_in(&rig, GK_PHASE_COMPUTING));
     rig.most = 0;
@@ -187,7 +188,7 @@ Test(table, the_fullest_steps)
     rig_forget_sent(&rig);
     rig.now_us += 7 * GK_STALL_US;
     rig_event(&rig, (struct gk_worker_event){.kind = GK_WORKER_TICK});
-    cr_assert_eq(rig.most, 8 * (8 + 8 + 1) + 2);
+    cr_assert_eq(rig.most, 8 * (8 + 8 + 1) + 3);
     cr_assert_gt(rig.actions->room, 8 * (3 * 8 + 4),
                  "all three windows, HELLO, PING, LEAVE, a line");
     toy_close(&toy);

@@ -182,6 +182,7 @@ void gk_stall_progress(struct gk_worker *worker);
 void gk_stall_check(struct gk_worker *worker);
 
 /* watch.c: deadlines, and when to look again. */
+void gk_watch_paused(struct gk_worker *worker, uint64_t pause_us); /* pause.h; 0: no */
 void gk_watch_deadlines(struct gk_worker *worker);
 uint64_t gk_watch_due_us(const struct gk_worker *worker);
 

@@ -47,6 +47,25 @@ static const struct gk_shard *fewest_present(const struct gk_worker *worker)
     return fewest;
 }
 
+void gk_watch_paused(struct gk_worker *worker, uint64_t pause_us)
+{
+    if (pause_us == 0) {
+        return;
+    }
+    worker->started_us += pause_us;
+    worker->leaving_us += pause_us;
+    for (uint32_t i = 0; i < worker->config->servers; i++) {
+        struct gk_shard *shard = &worker->shards[i];
+
+        shard->since_us += pause_us;
+        shard->unready_us += pause_us;
+        shard->heard_us += pause_us;
+    }
+    gk_worker_trace(worker, GK_LOG_INFO, "WORKER-PAUSED",
+                    "this process stood still for about %.1f s, which counts against nobody",
+                    (double)pause_us / 1e6);
+}
+
 void gk_watch_deadlines(struct gk_worker *worker)
 {
     const struct gk_worker_config *config = worker->config;

@@ -14,6 +14,7 @@
 #include "common/assert.h"
 #include "common/bits.h"
 #include "common/exit.h"
+#include "common/pause.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -413,9 +414,12 @@ static void dispatch(struct gk_worker *worker, const struct gk_worker_event *eve
 void gk_worker_step(struct gk_worker *worker, const struct gk_worker_event *event,
                     struct gk_worker_actions *out)
 {
+    uint64_t pause_us;
+
     GK_ASSERT((unsigned)event->kind < GK_WORKER_EVENTS_COUNT &&
               event->shard < worker->config->servers);
     GK_ASSERT(event->now_us >= worker->now_us);
+    pause_us = worker->phase == GK_PHASE_IDLE ? 0 : gk_pause_us(worker->now_us, event->now_us);
     worker->now_us = event->now_us;
     if (worker->phase == GK_PHASE_DONE) {
         gk_push_free(event->push);
@@ -423,6 +427,7 @@ void gk_worker_step(struct gk_worker *worker, const struct gk_worker_event *even
     }
     GK_ASSERT(event_phases[event->kind] & 1u << worker->phase);
     worker->out = out;
+    gk_watch_paused(worker, pause_us);
     dispatch(worker, event);
     progress(worker);
     if (worker->phase != GK_PHASE_DONE && worker->phase != GK_PHASE_IDLE) {
