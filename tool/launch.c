@@ -218,6 +218,32 @@ static void late_death(struct gk_launch *launch, const struct gk_child *child)
     }
 }
 
+/* A worker lives that has taken part in the job: it will say that a shard is lost. */
+static bool has_witness(const struct gk_launch *launch)
+{
+    for (uint32_t i = launch->tally->servers_count; i < launch->fleet.children_count; i++) {
+        const struct gk_child *child = &launch->fleet.children[i];
+
+        if (!child->done && launch->tally->workers[child->index].reported) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* New workers and empty servers would begin the job again, as if nothing had been. */
+static bool is_forgotten(struct gk_launch *launch, const struct gk_child *child)
+{
+    if (launch->state != GK_LAUNCH_WORKERS || !gk_tally_begun(launch->tally)) {
+        return false;
+    }
+    if (child->role == GK_ROLE_SERVER) {
+        launch->emptied = child;
+        launch->model_lost = true;
+    }
+    return launch->model_lost && !has_witness(launch);
+}
+
 /* --restart always: the run goes on if it can. */
 static void survive(struct gk_launch *launch, struct gk_child *child, const char *reason)
 {
@@ -236,6 +262,12 @@ static void survive(struct gk_launch *launch, struct gk_child *child, const char
         gk_launch_set(launch, GK_LAUNCH_LOST);
         gk_fleet_cancel(&launch->fleet);
         say_lost(launch, child);
+    } else if (is_forgotten(launch, child)) {
+        gk_launch_say(launch, GK_LOG_ERROR, "RUN-LOST-SHARD",
+                      "LOST_SHARD: %s; server %u has lost its shard of the model, and no worker "
+                      "is left that took part in the job; the run ends",
+                      reason, launch->emptied->index);
+        gk_launch_drain(launch, GK_EXIT_PEER);
     } else if (!plan_restart(launch, child, reason)) {
         gk_launch_say(
             launch, GK_LOG_ERROR, "RUN-CHILD-DIED", "%s%s; the run ends", reason,

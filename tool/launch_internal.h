@@ -39,6 +39,7 @@ struct gk_launch {
     uint64_t since_us;              /* of the state */
     uint64_t killed_us;             /* SIGKILL was sent; 0: not yet */
     const struct gk_child *emptied; /* the last server that came back without its state */
+    bool model_lost;                /* ... after the job had begun */
     bool servers_stopped;           /* SIGTERM was sent to them */
     bool interrupted;               /* a signal came */
     int code;                       /* of the run; -1: not decided */

@@ -138,7 +138,18 @@ void gk_tally_restart(struct gk_tally *tally, enum gk_role role, uint32_t index)
     if (role == GK_ROLE_WORKER) {
         GK_ASSERT(index < tally->workers_count);
         tally->workers[index].restarts++;
+        tally->workers[index].reported = false;
     }
+}
+
+bool gk_tally_begun(const struct gk_tally *tally)
+{
+    for (uint32_t i = 0; i < tally->workers_count; i++) {
+        if (tally->workers[i].step > 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 uint64_t gk_tally_step(const struct gk_tally *tally)

@@ -32,7 +32,7 @@ extern const char
 
 struct gk_tally_worker { /* of its last life, but for step and loss */
     uint32_t restarts;
-    bool reported; /* progress came */
+    bool reported; /* progress came in this life */
     bool summed;   /* the summary came; then what follows counts */
     uint64_t step; /* done */
     double loss;   /* of late; at the end the final one */
@@ -89,6 +89,9 @@ enum gk_tally_event gk_tally_line(struct gk_tally *tally, enum gk_role role, uin
 
 /* A child died, and another life of it begins: what the former one did not tell is not known. */
 void gk_tally_restart(struct gk_tally *tally, enum gk_role role, uint32_t index);
+
+/* Some worker has done a step: the servers hold what nobody could give them again. */
+bool gk_tally_begun(const struct gk_tally *tally);
 
 /* Steps that every worker has done; 0 until all have told. */
 uint64_t gk_tally_step(const struct gk_tally *tally);

@@ -143,9 +143,18 @@ def test_a_dead_server_is_a_lost_shard():
             print(f"   the end of {servers} servers' job came after {took_s:.2f} s", flush=True)
 
 
+def test_a_job_that_nobody_remembers_does_not_begin_again():
+    with Run("swept", "--restart", "always", "--steps", 1000000, "--servers", 2, "--workers", 2) as run:
+        run.wait_steps(1)
+        for pid in [run.daemon(flag) for flag in ("--rank=0", "--rank=1", "--shard=0", "--shard=1")]:
+            os.kill(pid, signal.SIGKILL)
+        expect(run.wait() == 69 and "LOST_SHARD" in run.text(), run.text())
+        expect(max(run.steps()) == run.steps()[-1], f"the job began again:\n{run.text()}")
+
+
 def test_what_cannot_help_is_not_tried():
-    with Run("useless", "--restart", "always", "--model", "nosuchmodel") as run:
-        expect(run.wait() == 64 and "starts again" not in run.text() and "nosuchmodel" in run.text(), run.text())
+    with tempfile.TemporaryDirectory() as empty, Run("useless", "--restart", "always", "--data", f"mnist:{empty}") as run:
+        expect(run.wait() == 65 and "starts again" not in run.text() and empty in run.text(), run.text())
 
 
 def test_a_frozen_server_is_named_at_the_deadline():

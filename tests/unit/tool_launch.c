@@ -42,6 +42,12 @@ static const char server_script[] =
     "  [ $shard = 1 ] && echo >$here/back0 && echo >$here/back1\n"
     "  exec cat <&3 >/dev/null\n"
     "fi\n"
+    "case \"$FAKE$shard$again\" in\n"
+    "gone1) read x <$here/begun && kill -KILL $$;;\n"
+    "gone11) echo >$here/back0; echo >$here/back1; exec cat <&3 >/dev/null;;\n"
+    "swept1) read x <$here/begun && kill -KILL $$;;\n"
+    "gone*|swept*) exec cat <&3 >/dev/null;;\n"
+    "esac\n"
     "echo "
     "'{\"event\":\"summary\",\"version\":5,\"model_hash\":\"00000000000000f'$shard'\",\"pushes\":"
     "10,"
@@ -60,6 +66,11 @@ static const char worker_script[] =
     "twice0|twice1) exit 3;;\n"
     "lost0|lost1) [ $rank = 0 ] && echo >$here/begun; read x <$here/back$rank\n"
     "  echo '{\"event\":\"death\",\"code\":69,\"words\":\"LOST_SHARD: gone\"}' >&3; exit 69;;\n"
+    "gone0|gone1) echo '{\"event\":\"progress\",\"step\":1,\"loss\":1}' >&3\n"
+    "  [ $rank = 0 ] && echo >$here/begun; read x <$here/back$rank; kill -KILL $$;;\n"
+    "swept0|swept1) echo '{\"event\":\"progress\",\"step\":1,\"loss\":1}' >&3; kill -KILL $$;;\n"
+    "swept01) echo >$here/begun; exec cat <&3 >/dev/null;;\n"
+    "gone*|swept*) exec cat <&3 >/dev/null;;\n"
     "refuse*) echo '{\"event\":\"death\",\"code\":78,\"words\":\"there is no model x\"}' >&3; exit "
     "78;;\n"
     "segv1) kill -SEGV $$;;\n"
@@ -310,6 +321,32 @@ Test(launch, a_dead_server_ends_the_run_when_all_workers_have_said_so)
                   says(&launched, "worker 1 ended with code 69: LOST_SHARD: gone\n"),
               "%s", launched.text);
     cr_assert(says(&launched, "LOST_SHARD: server 1 died"), "%s", launched.text);
+}
+
+/* Without a state dir a server's death ends the job, also when no worker lives to find it out:
+ * whether the workers die behind the server or before it. */
+Test(launch, a_job_that_nobody_remembers_does_not_begin_again)
+{
+    static const char *const fakes[] = {"gone", "swept"}, *const fifos[] = {"begun", "back0",
+                                                                            "back1"};
+
+    for (int i = 0; i < 2; i++) {
+        struct launched launched;
+        char path[256];
+
+        for (int j = 0; j < 3; j++) {
+            snprintf(path, sizeof(path), "%s/%s", folder, fifos[j]);
+            unlink(path);
+            cr_assert_eq(mkfifo(path, 0600), 0);
+        }
+        launch(&launched, fakes[i], "--restart=always");
+        cr_assert_eq(end(&launched), GK_EXIT_PEER, "%s: %s", fakes[i], launched.text);
+        cr_assert(says(&launched, "RUN-LOST-SHARD LOST_SHARD: ") &&
+                      says(&launched,
+                           "; server 1 has lost its shard of the model, and no worker is "
+                           "left that took part in the job; the run ends\n"),
+                  "%s: %s", fakes[i], launched.text);
+    }
 }
 
 Test(launch, notes_are_lines_of_their_own)
