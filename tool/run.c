@@ -8,6 +8,7 @@
 #include "common/stdout.h"
 #include "tool/json.h"
 #include "tool/launch.h"
+#include "tool/machine.h"
 #include "tool/output.h"
 #include "tool/run_options.h"
 
@@ -72,7 +73,9 @@ static int save_summary(const struct gk_run_config *run, const struct gk_tally_t
 {
     json_t *config = gk_run_config_json(run);
     json_t *summary = config ? gk_tally_json(total, run->options.job, config) : NULL;
-    char *text = gk_json_dump(summary, true);
+    bool whole =
+        summary && json_object_set_new(summary, "machine", gk_machine_json(total->blas)) == 0;
+    char *text = whole ? gk_json_dump(summary, true) : NULL;
     struct gk_words words;
     int code = GK_EXIT_OK;
 

@@ -65,6 +65,8 @@ static void take_worker_summary(const struct gk_tally *tally, struct gk_tally_wo
     worker->bytes_dense = gk_json_u64(object, "bytes_dense", 0);
     worker->selected = gk_json_u64(object, "selected", 0);
     worker->retries = gk_json_u64(object, "retries", 0);
+    worker->parameters = gk_json_u64(object, "parameters", 0);
+    gk_json_text(object, "blas", worker->blas, sizeof(worker->blas));
     for (int i = 0; i < GK_TALLY_TIMES; i++) {
         worker->time[i] = gk_json_double(time, gk_tally_times[i]);
     }
@@ -241,6 +243,8 @@ void gk_tally_total(const struct gk_tally *tally, struct gk_tally_total *ret_tot
     ret_total->loss = gk_tally_loss(tally);
     ret_total->accuracy = tally->workers[0].accuracy;
     ret_total->test_loss = tally->workers[0].test_loss;
+    ret_total->parameters = tally->workers[0].parameters;
+    ret_total->blas = tally->workers[0].blas;
     add_workers(tally, ret_total);
     add_servers(tally, ret_total);
 }
@@ -266,6 +270,14 @@ static json_t *times_json(const struct gk_tally_total *total)
     return times;
 }
 
+/* Of the configuration, once more at the top; null: it is not there. */
+static json_t *setting(const json_t *config, const char *key)
+{
+    json_t *value = json_object_get(config, key);
+
+    return value ? json_incref(value) : json_null();
+}
+
 json_t *gk_tally_json(const struct gk_tally_total *total, const char *job, const json_t *config)
 {
     const struct {
@@ -274,6 +286,12 @@ json_t *gk_tally_json(const struct gk_tally_total *total, const char *job, const
     } fields[] = {
         {"gkps", json_string(GK_VERSION)},
         {"job", json_string(job)},
+        {"model", setting(config, "model")},
+        {"data", setting(config, "data")},
+        {"parameters", total->parameters ? gk_json_integer(total->parameters) : json_null()},
+        {"compressor", setting(config, "compressor")},
+        {"density", setting(config, "density")},
+        {"seed", setting(config, "seed")},
         {"accuracy", gk_json_real(total->accuracy)},
         {"loss", gk_json_real(total->loss)},
         {"test_loss", gk_json_real(total->test_loss)},

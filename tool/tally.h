@@ -26,7 +26,7 @@ enum gk_tally_event {                 /* what one line of a child was */
                       GK_TALLY_DEATH,
 };
 
-enum { GK_TALLY_TIMES = 5 };
+enum { GK_TALLY_TIMES = 5, GK_TALLY_BLAS_BYTES = 128 };
 extern const char
     *const gk_tally_times[GK_TALLY_TIMES]; /* "compute", "select", "push", "wait", "pull" */
 
@@ -42,7 +42,10 @@ struct gk_tally_worker { /* of its last life, but for step and loss */
     uint64_t bytes_pushed, bytes_pulled, bytes_headers;
     uint64_t bytes_dense; /* what all three would be about if every gradient went whole */
     uint64_t selected, retries;
-    double time[GK_TALLY_TIMES]; /* seconds */
+    uint64_t parameters;            /* of the model; 0: not told */
+    char blas[GK_TALLY_BLAS_BYTES]; /* library, core and threads of its matrix products; "": not
+                                       told */
+    double time[GK_TALLY_TIMES];    /* seconds */
 };
 
 struct gk_tally_server {
@@ -71,7 +74,8 @@ struct gk_tally_total {
     bool balanced; /* pushes = applied + returned + skipped + lost on every shard */
     uint64_t model_hash, version;
     uint32_t restarts;
-    uint64_t steps, samples;
+    uint64_t steps, samples, parameters;
+    const char *blas; /* of rank 0, in the tally */
     double seconds, steps_per_s, samples_per_s;
     double loss, accuracy, test_loss;
     uint64_t bytes_pushed, bytes_pulled, bytes_headers, bytes_dense, selected, retries;
@@ -101,7 +105,8 @@ double gk_tally_loss(const struct gk_tally *tally);
 
 void gk_tally_total(const struct gk_tally *tally, struct gk_tally_total *ret_total);
 
-/* The summary as one object, `config` (borrowed) within.  NULL: out of memory. */
+/* The summary as one object, `config` (borrowed) within, and what of it makes runs comparable also
+ * at the top.  NULL: out of memory. */
 json_t *gk_tally_json(const struct gk_tally_total *total, const char *job, const json_t *config);
 
 /* The summary as a table for people. */

@@ -1,6 +1,7 @@
 #include "worker/report.h"
 
 #include "common/json.h"
+#include "worker/model/model.h"
 
 enum { PROGRESS_US = 200 * 1000 };
 
@@ -74,6 +75,10 @@ void gk_report_summary(const struct gk_worker_report *report, const struct gk_wo
         "selected", gk_json_integer(report->selected), "retries", gk_json_integer(stats->retries),
         "time", time);
 
+    if (line) { /* what a comparison with another run needs to know */
+        (void)json_object_set_new(line, "parameters", gk_json_integer(report->params_count));
+        (void)json_object_set_new(line, "blas", json_string(gk_layers_cpu()->fingerprint()));
+    }
     if (line && report->evaluated) {
         (void)json_object_set_new(line, "accuracy", gk_json_real(report->accuracy));
         (void)json_object_set_new(line, "test_loss", gk_json_real(report->test_loss));

@@ -40,6 +40,13 @@ def test_summary():
     for key in ("accuracy", "loss", "steps", "steps_per_s", "samples_per_s", "model_hash", "bytes_pushed", "bytes_pulled",
                 "bytes_dense"):
         expect(summary.get(key) is not None, f"the summary lacks {key}: {summary}")
+    machine = summary["machine"]
+    expect(machine["cores"] >= 1 and "BLAS" in machine["blas"] and "threads 1" in machine["blas"], f"machine: {machine}")
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        expect(machine["cpu"] and machine["cpu"] in file.read(), f"machine: {machine}")
+    for key, value in (("model", "fnn3"), ("data", "digits"), ("compressor", "gaussk"), ("density", 0.01), ("seed", 1),
+                       ("parameters", 55210)):
+        expect(summary[key] == value, f"{key}: {summary[key]}")
     expect(set(summary["time"]) == {"compute", "select", "push", "wait", "pull"}, f"time split: {summary['time']}")
     d = 64 * 200 + 200 + 200 * 200 + 200 + 200 * 10 + 10
     k = d // 100

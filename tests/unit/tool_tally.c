@@ -33,6 +33,7 @@ static void tell_good_run(void)
          "\"loss\":0.5,\"accuracy\":0.9,\"test_loss\":0.25,\"bytes_pushed\":1000,\"bytes_pulled\":"
          "2000,"
          "\"bytes_headers\":30,\"bytes_dense\":40000,\"selected\":500,\"retries\":1,"
+         "\"parameters\":55210,\"blas\":\"SomeBLAS 1\","
          "\"time\":{\"compute\":1.0,\"select\":0.5,\"push\":0.25,\"wait\":0.125,\"pull\":0}}");
     tell(GK_ROLE_WORKER, 1,
          "{\"event\":\"summary\",\"role\":\"worker\",\"rank\":1,\"steps\":100,\"samples\":3200,"
@@ -200,7 +201,7 @@ Test(tally, odd_lines_do_no_harm)
 
 Test(tally, summary_is_valid_json)
 {
-    json_t *config = json_pack("{s:i}", "servers", 2);
+    json_t *config = json_pack("{s:i, s:s}", "servers", 2, "compressor", "topk");
     json_t *object, *back;
     char *text;
 
@@ -219,6 +220,10 @@ Test(tally, summary_is_valid_json)
     cr_assert_eq(gk_json_u64(json_object_get(back, "config"), "servers", 0), 2);
     cr_assert_float_eq(gk_json_double(json_object_get(back, "time"), "push"), 0.5, 1e-12);
     cr_assert(gk_json_bool(json_object_get(back, "ledger"), "balanced"));
+    cr_assert_eq(gk_json_u64(back, "parameters", 0), 55210);
+    cr_assert_str_eq(json_string_value(json_object_get(back, "compressor")), "topk");
+    cr_assert(json_is_null(json_object_get(back, "seed"))); /* not in this configuration */
+    cr_assert_str_eq(total.blas, "SomeBLAS 1");
     json_decref(back);
     json_decref(object);
     free(text);
