@@ -36,7 +36,7 @@ void gk_story_before_flip(struct gk_sim *sim)
 {
     for (uint64_t t = 0; t < sim->options.steps; t++) {
         gk_story_until_phase(sim, 0, GK_PHASE_PERSISTING, t);
-        gk_sim_proc_kill(sim, 0, false, 1000);
+        gk_sim_proc_kill(sim, 0, false, 20000); /* not back before the look below */
         gk_story_pass_us(sim, 5000);
         gk_story_expect(sim, received(sim, 0) <= 2 * t + 1, "a push is sent after the flip");
     }
