@@ -13,12 +13,12 @@ uint64_t gk_hash64_more(uint64_t hash, const void *data, size_t size)
     return XXH3_64bits_withSeed(data, size, hash);
 }
 
-uint32_t gk_crc32c(const void *data, size_t size)
+uint32_t gk_crc32c_more(uint32_t crc, const void *data, size_t size)
 {
     enum { PIECE_BYTES = 1 << 30 }; /* the library counts in int */
     const unsigned char *at = data;
-    uint32_t crc = UINT32_MAX;
 
+    crc = ~crc;
     while (size > 0) {
         size_t piece = size < PIECE_BYTES ? size : PIECE_BYTES;
 
@@ -27,4 +27,9 @@ uint32_t gk_crc32c(const void *data, size_t size)
         size -= piece;
     }
     return ~crc;
+}
+
+uint32_t gk_crc32c(const void *data, size_t size)
+{
+    return gk_crc32c_more(0, data, size);
 }

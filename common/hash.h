@@ -16,4 +16,8 @@ uint64_t gk_hash64_more(uint64_t hash, const void *data, size_t size);
  * e3069283. */
 uint32_t gk_crc32c(const void *data, size_t size);
 
+/* The checksum of pieces one behind the other: crc = gk_crc32c_more(crc, piece, size), from crc = 0
+ * or from the first piece's gk_crc32c(). */
+uint32_t gk_crc32c_more(uint32_t crc, const void *data, size_t size);
+
 #endif
