@@ -55,17 +55,17 @@ void gk_server_fill(const struct gk_server *server, struct gk_header *h, uint32_
                     uint32_t rank, uint64_t req_id)
 {
     const struct gk_server_durable *durable = &server->durable;
-    const struct gk_rank_row *row = &durable->rows[rank];
+    const struct gk_rank_row *row = &server->image->rows[rank];
 
     *h = (struct gk_header){
         .kind = kind,
         .session = server->live.members[rank].session,
         .req_id = req_id,
-        .epoch = durable->epoch,
+        .epoch = server->image->epoch,
         .rank = rank,
         .shard = server->config.shard,
-        .incarnation = durable->incarnation,
-        .version = durable->version,
+        .incarnation = server->image->incarnation,
+        .version = server->image->version,
         .durable_version = durable->durable_version,
         .verdict = row->verdict,
         .verdict_step = row->verdict_step,
@@ -113,10 +113,10 @@ void gk_server_nack_route(struct gk_server *server, uint64_t route, const struct
         .kind = GK_KIND_NACK,
         .session = h->session,
         .req_id = h->req_id,
-        .epoch = server->durable.epoch,
+        .epoch = server->image->epoch,
         .rank = h->rank < server->config.workers ? h->rank : GK_RANK_ANY, /* it may be anything */
         .shard = server->config.shard,
-        .incarnation = server->durable.incarnation,
+        .incarnation = server->image->incarnation,
         .code = code,
     };
     gk_words_set(&action->msg.words, "%s", words);

@@ -5,18 +5,18 @@
 static void check_member(const struct gk_server *server, uint32_t rank)
 {
     const struct gk_member *member = &server->live.members[rank];
-    const struct gk_rank_row *row = &server->durable.rows[rank];
+    const struct gk_rank_row *row = &server->image->rows[rank];
     const struct gk_push_slot *push = &member->push;
 
     GK_ASSERT(member->session == 0 ||
               (member->life_nonce == row->life_nonce && row->incarnation > 0));
     GK_ASSERT(member->pulls_count <= GK_SERVER_PULLS_MAX);
     GK_ASSERT(push->contributed == gk_assembly_complete(&push->assembly));
-    GK_ASSERT(push->assembly.chunks == 0 || push->step == server->durable.version);
-    GK_ASSERT(push->assembly.chunks == 0 || server->durable.initialised);
+    GK_ASSERT(push->assembly.chunks == 0 || push->step == server->image->version);
+    GK_ASSERT(push->assembly.chunks == 0 || server->image->initialised);
     GK_ASSERT(push->assembly.bytes <= push->push_bytes ||
               (server->config.plant & GK_SERVER_PLANT_MIXED_CHUNKS) != 0);
-    GK_ASSERT(row->verdict == GK_VERDICT_NONE || row->verdict_step < server->durable.version);
+    GK_ASSERT(row->verdict == GK_VERDICT_NONE || row->verdict_step < server->image->version);
     GK_ASSERT(!member->change.wanted || member->change.hello || member->change.leave);
 }
 
@@ -37,9 +37,9 @@ static void check_round(const struct gk_server *server)
     const struct gk_round *round = &server->live.round;
     uint32_t lowest, contributed = 0;
 
-    GK_ASSERT(durable->durable_version <= durable->version);
-    GK_ASSERT(durable->optimizer_step <= durable->version);
-    GK_ASSERT(round->state == GK_ROUND_COLLECTING || durable->initialised);
+    GK_ASSERT(durable->durable_version <= server->image->version);
+    GK_ASSERT(server->image->optimizer_step <= server->image->version);
+    GK_ASSERT(round->state == GK_ROUND_COLLECTING || server->image->initialised);
     GK_ASSERT((round->op != 0) ==
               (round->state == GK_ROUND_SUMMING || round->state == GK_ROUND_APPLYING));
     GK_ASSERT(round->state != GK_ROUND_WRITING || server->live.writer.op != 0 ||
@@ -66,9 +66,10 @@ void gk_server_check(const struct gk_server *server)
     if (state == GK_SHARD_EXITED) {
         return; /* frozen in the middle of whatever made it exit */
     }
-    GK_ASSERT(state != GK_SHARD_RUNNING || (durable->initialised && !durable->finished));
-    GK_ASSERT(state != GK_SHARD_FINISHED || durable->finished);
-    GK_ASSERT(!durable->initialised || durable->memory.tables);
+    GK_ASSERT(state != GK_SHARD_RUNNING ||
+              (server->image->initialised && !server->image->finished));
+    GK_ASSERT(state != GK_SHARD_FINISHED || server->image->finished);
+    GK_ASSERT(!server->image->initialised || durable->memory.tables);
     GK_ASSERT(server->live.init.setup_op == 0 || state == GK_SHARD_SETUP ||
               state == GK_SHARD_DRAINING); /* when a record of members was in flight at STOP */
     GK_ASSERT(!server->live.init.writing || state == GK_SHARD_INIT || state == GK_SHARD_DRAINING);

@@ -28,7 +28,7 @@ static void next_plane(struct gk_server *server)
 
 static bool is_current(const struct gk_server *server)
 {
-    return server->live.hasher.begun && server->live.hasher.version == server->durable.version;
+    return server->live.hasher.begun && server->live.hasher.version == server->image->version;
 }
 
 /* True when the hashes of the current version are known. */
@@ -53,13 +53,13 @@ void gk_server_hash_begin(struct gk_server *server)
     struct gk_hasher *hasher = &server->live.hasher;
 
     if (is_current(server)) {
-        if (hasher->op == 0 && server->durable.finished && !server->live.hashed) {
+        if (hasher->op == 0 && server->image->finished && !server->live.hashed) {
             tell_finished(server);
         }
         return;
     }
     GK_ASSERT(hasher->op == 0);
-    *hasher = (struct gk_hasher){.begun = true, .version = server->durable.version};
+    *hasher = (struct gk_hasher){.begun = true, .version = server->image->version};
     next_plane(server);
 }
 
@@ -81,7 +81,7 @@ void gk_server_hash_done(struct gk_server *server, enum gk_err err, const char *
         next_plane(server);
         return;
     }
-    if (server->durable.finished) {
+    if (server->image->finished) {
         tell_finished(server);
     }
     gk_server_write_next(server); /* a round's record may have waited */

@@ -23,90 +23,6 @@ void gk_server_init_clear(struct gk_server *server)
     init->writing = false;
 }
 
-static uint32_t planes_of(uint32_t optimizer)
-{
-    if (optimizer == GK_OPTIMIZER_MOMENTUM || optimizer == GK_OPTIMIZER_NESTEROV) {
-        return 2;
-    }
-    return optimizer == GK_OPTIMIZER_ADAMW ? 3 : 1;
-}
-
-/* A full chunk holds chunk_floats values, dense or sparse, so that a slice has no more chunks than
- * this. */
-static uint32_t chunks_max(const struct gk_server *server, uint64_t count)
-{
-    return (uint32_t)((count + server->chunk_floats - 1) / server->chunk_floats) + 1;
-}
-
-/* Pieces of each rank's push and of INIT, then the lists of a round. */
-static uint64_t pieces_count(const struct gk_server *server, uint64_t count)
-{
-    return (uint64_t)chunks_max(server, count) * (server->config.workers + 1);
-}
-
-void gk_server_lend_tables(struct gk_server *server)
-{
-    const struct gk_server_durable *durable = &server->durable;
-    uint64_t count = durable->setup.hi - durable->setup.lo;
-    uint32_t room = chunks_max(server, count);
-    struct gk_piece *pieces = durable->memory.tables;
-
-    memset(pieces, 0, pieces_count(server, count) * sizeof(*pieces));
-    for (uint32_t r = 0; r < server->config.workers; r++) {
-        server->live.members[r].push.assembly =
-            (struct gk_assembly){.pieces = pieces, .chunks_max = room};
-        pieces += room;
-    }
-    server->live.init.assembly = (struct gk_assembly){.pieces = pieces, .chunks_max = room};
-    server->live.round.lists = (struct gk_list *)(void *)(pieces + room);
-}
-
-static void size_setup(const struct gk_server *server, const struct gk_spec *spec,
-                       struct gk_server_setup *setup)
-{
-    const struct gk_server_config *config = &server->config;
-    uint64_t count;
-
-    *setup = (struct gk_server_setup){
-        .lo = gk_partition_lo(spec->params_count, config->servers, config->shard),
-        .hi = gk_partition_lo(spec->params_count, config->servers, config->shard + 1),
-        .workers = config->workers,
-        .optimizer = spec->optimizer,
-        .planes_count = planes_of(spec->optimizer),
-    };
-    count = setup->hi - setup->lo;
-    setup->plane_bytes = count * sizeof(float);
-    setup->sum_bytes = count * sizeof(float);
-    setup->tables_bytes =
-        pieces_count(server, count) * sizeof(struct gk_piece) +
-        (uint64_t)chunks_max(server, count) * config->workers * sizeof(struct gk_list);
-    /* A sparse entry costs 8 bytes, and a slice that would cost more than its dense form is sent
-     * dense. */
-    setup->push_bytes = gk_min_u64(8 * gk_min_u64(spec->push_max, count), 4 * count);
-    setup->total_bytes = setup->planes_count * setup->plane_bytes + 2 * setup->sum_bytes +
-                         setup->tables_bytes + config->workers * setup->push_bytes;
-}
-
-static bool fits_budget(const struct gk_server *server, const struct gk_server_setup *setup,
-                        struct gk_words *words)
-{
-    uint64_t budget = server->config.memory_bytes;
-
-    if (budget == 0 || setup->total_bytes <= budget) {
-        return true;
-    }
-    gk_words_set(
-        words,
-        "shard %" PRIu32 " needs %" PRIu64 " MiB (%" PRIu64
-        " for parameters, optimizer and sums, %" PRIu32 " x %" PRIu64
-        " for pushes) but may use %" PRIu64 " MiB; more servers, or --memory, would help",
-        server->config.shard, setup->total_bytes >> 20,
-        (setup->planes_count * setup->plane_bytes + 2 * setup->sum_bytes + setup->tables_bytes) >>
-            20,
-        server->config.workers, setup->push_bytes >> 20, budget >> 20);
-    return false;
-}
-
 static void no_memory(struct gk_server *server, uint64_t req_id, const char *words)
 {
     gk_server_trace(server, GK_LOG_ERROR, "SERVER-NO-MEMORY", "%s", words);
@@ -169,7 +85,7 @@ static bool take_spec(struct gk_server *server, const struct gk_msg *msg, struct
                      promised);
         return false;
     }
-    if (server->durable.initialised && hash != server->durable.spec_hash) {
+    if (server->image->initialised && hash != server->durable.spec_hash) {
         gk_words_set(words, "another spec (%016" PRIx64 ") than that of version 0 (%016" PRIx64 ")",
                      hash, server->durable.spec_hash);
         return false;
@@ -228,7 +144,7 @@ static void store(struct gk_server *server, const struct gk_header *h, const str
 static bool first_chunk_ok(const struct gk_server *server, const struct gk_header *h,
                            const struct gk_server_setup *setup, struct gk_words *words)
 {
-    uint32_t most = chunks_max(server, setup->hi - setup->lo);
+    uint32_t most = gk_server_chunks_max(server, setup->hi - setup->lo);
 
     if (h->chunks <= most && h->lo == setup->lo &&
         (h->chunks == 1 ? h->hi == setup->hi : h->hi < setup->hi)) {
@@ -256,13 +172,13 @@ static void begin(struct gk_server *server, const struct gk_msg *msg)
         gk_server_nack(server, 0, msg->h.req_id, GK_CODE_BAD_SHAPE, false, words.text);
         return;
     }
-    size_setup(server, &spec, &setup);
+    gk_server_size_setup(server, &spec, &setup);
     if (!first_chunk_ok(server, &msg->h, &setup, &words)) {
         gk_spec_clear(&spec);
         gk_server_nack(server, 0, msg->h.req_id, GK_CODE_BAD_SHAPE, false, words.text);
         return;
     }
-    if (!fits_budget(server, &setup, &words)) {
+    if (!gk_server_fits_budget(server, &setup, &words)) {
         gk_spec_clear(&spec);
         no_memory(server, msg->h.req_id, words.text);
         return;
@@ -273,12 +189,12 @@ static void begin(struct gk_server *server, const struct gk_msg *msg)
         struct gk_member *member = &server->live.members[r];
 
         member->pulls_count = 0; /* they waited for a version of the former init */
-        if (r > 0 && server->durable.initialised) {
+        if (r > 0 && server->image->initialised) {
             member->session = 0; /* it may have begun with that one, and must see this one first */
         }
     }
-    server->durable.initialised = false;
-    server->durable.job_uid = (struct gk_uid){0};
+    server->image->initialised = false;
+    server->image->job_uid = (struct gk_uid){0};
     adopt_spec(server, msg->frame[0], &spec, &setup);
     init->init_id = msg->h.init_id;
     init->job_uid = msg->h.job_uid;
@@ -365,22 +281,16 @@ static void store(struct gk_server *server, const struct gk_header *h, const str
 
 void gk_server_init_written(struct gk_server *server)
 {
-    struct gk_server_durable *durable = &server->durable;
     struct gk_init *init = &server->live.init;
 
-    durable->initialised = true;
-    durable->init_id = init->init_id;
-    durable->job_uid = init->job_uid;
-    durable->version = 0;
-    durable->durable_version = 0;
-    durable->optimizer_step = 0;
+    server->durable.durable_version = 0;
     init->writing = false;
     if (server->live.state != GK_SHARD_INIT) {
         return; /* draining: the next life has version 0 */
     }
     gk_server_set_shard(server, GK_SHARD_RUNNING);
     gk_server_trace(server, GK_LOG_INFO, "SERVER-VERSION-0",
-                    "version 0 is here (init %016" PRIx64 ")", durable->init_id);
+                    "version 0 is here (init %016" PRIx64 ")", server->image->init_id);
     gk_server_round_resume(server);
     answer(server, &init->held);
 }
@@ -388,7 +298,7 @@ void gk_server_init_written(struct gk_server *server)
 static bool anybody_left(const struct gk_server *server)
 {
     for (uint32_t r = 0; r < server->config.workers; r++) {
-        if (server->durable.rows[r].left) {
+        if (server->image->rows[r].left) {
             return true;
         }
     }
@@ -398,15 +308,15 @@ static bool anybody_left(const struct gk_server *server)
 /* An init id that is not the one this shard has or assembles. */
 static void other(struct gk_server *server, const struct gk_msg *msg)
 {
-    const struct gk_server_durable *durable = &server->durable;
-    bool replaceable = !durable->initialised ||
-                       (durable->version == 0 && !server->live.pushed && !anybody_left(server));
+    bool replaceable =
+        !server->image->initialised ||
+        (server->image->version == 0 && !server->live.pushed && !anybody_left(server));
     struct gk_words words;
 
     if (!replaceable) {
         gk_words_set(&words,
                      "shard %" PRIu32 " is at version %" PRIu64 " of init %016" PRIx64 " already",
-                     server->config.shard, durable->version, durable->init_id);
+                     server->config.shard, server->image->version, server->image->init_id);
         gk_server_nack(server, 0, msg->h.req_id, GK_CODE_BAD_SHAPE, false, words.text);
     } else if (server->live.init.writing || server->live.hasher.op != 0) {
         gk_server_nack(server, 0, msg->h.req_id, GK_CODE_NOT_READY, true,
@@ -428,8 +338,8 @@ void gk_server_init_chunk(struct gk_server *server, const struct gk_msg *msg)
 {
     const struct gk_header *h = &msg->h;
     const struct gk_init *init = &server->live.init;
-    uint64_t id = server->durable.initialised ? server->durable.init_id : init->init_id;
-    struct gk_uid uid = server->durable.initialised ? server->durable.job_uid : init->job_uid;
+    uint64_t id = server->image->initialised ? server->image->init_id : init->init_id;
+    struct gk_uid uid = server->image->initialised ? server->image->job_uid : init->job_uid;
     bool same = h->init_id == id && h->job_uid.hi == uid.hi && h->job_uid.lo == uid.lo;
 
     GK_ASSERT(h->rank == 0); /* proto/ lets no other rank say INIT */

@@ -10,7 +10,7 @@ static void leave_ok(struct gk_server *server, uint32_t rank, uint64_t req_id)
 {
     struct gk_msg *msg = gk_server_reply(server, GK_KIND_LEAVE_OK, rank, req_id);
 
-    msg->h.step = server->durable.rows[rank].left_at;
+    msg->h.step = server->image->rows[rank].left_at;
 }
 
 /* From left_at on the rank has no say; what it pushed of such a step and is not being committed is
@@ -25,7 +25,7 @@ static void forget(struct gk_server *server, uint32_t rank)
     }
     gk_server_trace(server, GK_LOG_INFO, "SERVER-LEFT",
                     "worker %" PRIu32 " leaves at step %" PRIu64, rank,
-                    server->durable.rows[rank].left_at);
+                    server->image->rows[rank].left_at);
 }
 
 void gk_server_leave_recorded(struct gk_server *server, uint32_t rank)
@@ -38,7 +38,7 @@ void gk_server_leave_recorded(struct gk_server *server, uint32_t rank)
 
 void gk_server_leave(struct gk_server *server, uint32_t rank, const struct gk_msg *msg)
 {
-    struct gk_rank_row *row = &server->durable.rows[rank];
+    struct gk_rank_row *row = &server->image->rows[rank];
     struct gk_change *change = &server->live.members[rank].change;
 
     if (row->left) {

@@ -89,8 +89,8 @@ static void on_status(struct gk_server *server, uint64_t route, const struct gk_
         .req_id = msg->h.req_id,
         .rank = GK_RANK_ANY,
         .shard = server->config.shard,
-        .incarnation = server->durable.incarnation,
-        .epoch = server->durable.epoch,
+        .incarnation = server->image->incarnation,
+        .epoch = server->image->epoch,
     };
 }
 
@@ -110,8 +110,8 @@ static void on_drain(struct gk_server *server, uint64_t route, const struct gk_m
         .req_id = msg->h.req_id,
         .rank = GK_RANK_ANY,
         .shard = server->config.shard,
-        .incarnation = server->durable.incarnation,
-        .epoch = server->durable.epoch,
+        .incarnation = server->image->incarnation,
+        .epoch = server->image->epoch,
     };
     gk_server_drain(server, 0, "drained by request");
 }
@@ -135,7 +135,7 @@ static bool session_of(struct gk_server *server, uint64_t route, const struct gk
         return true;
     }
     if (h->rank < server->config.workers &&
-        h->incarnation < server->durable.rows[h->rank].incarnation) {
+        h->incarnation < server->image->rows[h->rank].incarnation) {
         gk_server_nack_route(server, route, h, GK_CODE_FENCED,
                              "a newer life of this rank has joined");
     } else {
@@ -200,11 +200,11 @@ void gk_server_message(struct gk_server *server, uint64_t route, const struct gk
         on_status(server, route, msg);
     } else if (h->kind == GK_KIND_DRAIN) {
         on_drain(server, route, msg);
-    } else if (h->shard != server->config.shard || h->epoch != server->durable.epoch) {
+    } else if (h->shard != server->config.shard || h->epoch != server->image->epoch) {
         gk_words_set(
             &words,
             "%s for shard %" PRIu32 " epoch %" PRIu32 ", this is shard %" PRIu32 " epoch %" PRIu32,
-            gk_kind_name(h->kind), h->shard, h->epoch, server->config.shard, server->durable.epoch);
+            gk_kind_name(h->kind), h->shard, h->epoch, server->config.shard, server->image->epoch);
         bad(server, route, h, GK_CODE_BAD_MESSAGE, words.text);
     } else {
         on_session_message(server, route, msg);

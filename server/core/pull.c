@@ -10,7 +10,7 @@
 
 static bool readable(const struct gk_server *server)
 {
-    return server->durable.initialised && server->live.round.state != GK_ROUND_APPLYING;
+    return server->image->initialised && server->live.round.state != GK_ROUND_APPLYING;
 }
 
 /* PARAMS or GONE; false: not yet. */
@@ -20,10 +20,10 @@ static bool answer(struct gk_server *server, uint32_t rank, const struct gk_pull
     const struct gk_member *member = &server->live.members[rank];
     struct gk_server_action *action;
 
-    if (!readable(server) || pull->version > durable->version) {
+    if (!readable(server) || pull->version > server->image->version) {
         return false;
     }
-    if (pull->version < durable->version && !pull->at_least) {
+    if (pull->version < server->image->version && !pull->at_least) {
         struct gk_msg *gone = gk_server_reply(server, GK_KIND_GONE, rank, pull->req_id);
 
         gone->h.plane = pull->plane;
@@ -100,7 +100,7 @@ void gk_server_pull(struct gk_server *server, uint32_t rank, const struct gk_msg
         return;
     }
     if (server->live.state == GK_SHARD_FINISHED && readable(server)) {
-        gk_words_set(&words, "the job finished at version %" PRIu64, server->durable.version);
+        gk_words_set(&words, "the job finished at version %" PRIu64, server->image->version);
         gk_server_nack(server, rank, h->req_id, GK_CODE_FINISHED, false, words.text);
         return;
     }

@@ -63,10 +63,10 @@ static void push_ok(struct gk_server *server, uint32_t rank, const struct gk_hea
 
 static bool is_duplicate(const struct gk_server *server, uint32_t rank, uint64_t step)
 {
-    const struct gk_rank_row *row = &server->durable.rows[rank];
+    const struct gk_rank_row *row = &server->image->rows[rank];
 
     return (row->verdict != GK_VERDICT_NONE && step <= row->verdict_step) ||
-           step < server->durable.version;
+           step < server->image->version;
 }
 
 /* Planted bug: what was applied is called stale and goes back to its sender. */
@@ -143,11 +143,11 @@ static void begin(struct gk_server *server, uint32_t rank, const struct gk_heade
     gk_server_push_drop(server, rank);
     gk_assembly_begin(&push->assembly, h->chunks, server->durable.lo, server->durable.hi);
     push->push_id = h->push_id;
-    push->step = server->durable.version;
+    push->step = server->image->version;
     push->base_version = h->base_version;
     push->samples = h->samples;
     push->push_bytes = h->push_bytes;
-    push->incarnation = server->durable.rows[rank].incarnation;
+    push->incarnation = server->image->rows[rank].incarnation;
     push->lost = (h->flags & GK_FLAG_LOST) != 0;
 }
 
@@ -216,13 +216,14 @@ static void on_locked(struct gk_server *server, uint32_t rank, const struct gk_h
 void gk_server_push(struct gk_server *server, uint32_t rank, const struct gk_msg *msg)
 {
     const struct gk_header *h = &msg->h;
-    const struct gk_server_durable *durable = &server->durable;
-    const struct gk_rank_row *row = &durable->rows[rank];
+    const struct gk_rank_row *row = &server->image->rows[rank];
     bool counts_again = (server->config.plant & GK_SERVER_PLANT_NO_DEDUP) != 0 &&
-                        h->step < durable->version && !server->live.members[rank].push.contributed;
+                        h->step < server->image->version &&
+                        !server->live.members[rank].push.contributed;
     struct gk_words words;
 
-    if (h->step < durable->version && (server->config.plant & GK_SERVER_PLANT_STALE_FIRST) != 0) {
+    if (h->step < server->image->version &&
+        (server->config.plant & GK_SERVER_PLANT_STALE_FIRST) != 0) {
         planted_stale(server, rank, h);
     } else if (is_duplicate(server, rank, h->step) && !counts_again) {
         server->live.duplicates++;
@@ -236,9 +237,9 @@ void gk_server_push(struct gk_server *server, uint32_t rank, const struct gk_msg
         gk_words_set(&words, "step %" PRIu64 " of rank %" PRIu32 ", which left at step %" PRIu64,
                      h->step, rank, row->left_at);
         gk_server_nack(server, rank, h->req_id, GK_CODE_BAD_STEP, false, words.text);
-    } else if (h->step != durable->version && !counts_again) {
+    } else if (h->step != server->image->version && !counts_again) {
         gk_words_set(&words, "step %" PRIu64 ", but shard %" PRIu32 " is at version %" PRIu64,
-                     h->step, server->config.shard, durable->version);
+                     h->step, server->config.shard, server->image->version);
         gk_server_nack(server, rank, h->req_id, GK_CODE_BAD_STEP, false, words.text);
     } else if (gk_server_push_locked(server)) {
         on_locked(server, rank, h);

@@ -64,7 +64,7 @@ struct gk_record {
     /* ROUND: step = version - 1 */
     uint64_t step;
     uint64_t optimizer_step; /* that this commit takes (0-based); not taken when samples is 0 */
-    uint32_t optimizer;      /* enum gk_optimizer */
+    uint32_t optimizer;      /* enum gk_optimizer; also INIT */
     struct gk_hyper hyper;
     uint64_t samples;                            /* sum over the contributors */
     const struct gk_contribution *contributions; /* in rank order */

@@ -44,14 +44,14 @@ static void set_state(struct gk_server *server, enum gk_round_state to)
     GK_ASSERT(gk_round_may_follow(from, to));
     server->live.round.state = to;
     gk_server_trace(server, GK_LOG_DEBUG, "SERVER-ROUND", "version %" PRIu64 ": %s -> %s",
-                    server->durable.version, gk_round_state_name(from), gk_round_state_name(to));
+                    server->image->version, gk_round_state_name(from), gk_round_state_name(to));
 }
 
 bool gk_server_round_active(const struct gk_server *server, uint32_t rank)
 {
-    const struct gk_rank_row *row = &server->durable.rows[rank];
+    const struct gk_rank_row *row = &server->image->rows[rank];
 
-    return !(row->left && row->left_at <= server->durable.version);
+    return !(row->left && row->left_at <= server->image->version);
 }
 
 /* Ranks that the open round waits for; 0 when it waits for none, or is not open. */
@@ -91,7 +91,7 @@ void gk_server_round_open(struct gk_server *server)
 /* The version that a new round begins with may be one whose hash goes into the log. */
 void gk_server_round_resume(struct gk_server *server)
 {
-    if (server->durable.version % GK_HASH_EVERY == 0) {
+    if (server->image->version % GK_HASH_EVERY == 0) {
         gk_server_hash_begin(server);
     }
     gk_server_round_open(server);
@@ -228,13 +228,13 @@ static void name_overflow(const struct gk_server *server, struct gk_words *words
                         words,
                         "the sum of step %" PRIu64 " overflows: rank %" PRIu32
                         " pushed %g; a smaller learning rate or gradient clipping would help",
-                        server->durable.version, rank, (double)val[j]);
+                        server->image->version, rank, (double)val[j]);
                     return;
                 }
             }
         }
     }
-    gk_words_set(words, "the sum of step %" PRIu64 " is not finite", server->durable.version);
+    gk_words_set(words, "the sum of step %" PRIu64 " is not finite", server->image->version);
 }
 
 void gk_server_round_summed(struct gk_server *server, enum gk_err err, const char *words)
@@ -264,38 +264,23 @@ void gk_server_round_record(const struct gk_server *server, struct gk_record *re
     const struct gk_round *round = &server->live.round;
     const struct gk_spec *spec = &durable->spec;
 
-    record->version = durable->version + 1;
-    record->step = durable->version;
-    record->optimizer_step = durable->optimizer_step;
+    record->version = server->image->version + 1;
+    record->step = server->image->version;
+    record->optimizer_step = server->image->optimizer_step;
     record->optimizer = spec->optimizer;
     record->hyper = (struct gk_hyper){
-        .lr = gk_spec_lr(spec, durable->optimizer_step),
+        .lr = gk_spec_lr(spec, server->image->optimizer_step),
         .momentum = spec->momentum,
         .weight_decay = spec->weight_decay,
     };
     record->samples = round->samples;
-    record->hashed = durable->version % GK_HASH_EVERY == 0;
+    record->hashed = server->image->version % GK_HASH_EVERY == 0;
     record->state_hash = record->hashed ? server->live.hasher.state : 0;
     record->contributions = round->contributions;
     record->contributions_count = round->contributions_count;
     record->idx = round->report.dense ? NULL : durable->memory.sum_idx;
     record->val = durable->memory.sum_val;
     record->count = round->report.n;
-}
-
-static void decide(struct gk_server *server, const struct gk_contribution *contribution)
-{
-    struct gk_rank_row *row = &server->durable.rows[contribution->rank];
-
-    row->verdict = contribution->verdict;
-    row->verdict_step = contribution->step;
-    row->verdict_incarnation = contribution->incarnation;
-    if (contribution->verdict == GK_VERDICT_LOST) {
-        server->durable.lost++;
-    } else {
-        server->durable.applied++;
-    }
-    gk_server_push_forget(server, contribution->rank);
 }
 
 /* The commit. */
@@ -305,11 +290,9 @@ void gk_server_round_written(struct gk_server *server, bool unsynced)
     struct gk_server_durable *durable = &server->durable;
 
     for (uint32_t i = 0; i < record->contributions_count; i++) {
-        decide(server, &record->contributions[i]);
+        gk_server_push_forget(server, record->contributions[i].rank);
     }
-    durable->version = record->version;
     durable->durable_version = unsynced ? durable->durable_version : record->version;
-    durable->optimizer_step += record->samples > 0 ? 1 : 0;
     durable->update = (struct gk_update){
         .idx = record->idx,
         .val = record->val,

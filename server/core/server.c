@@ -76,11 +76,10 @@ enum gk_err gk_server_new(const struct gk_server_config *config, struct gk_serve
     }
     server->config = *config;
     server->chunk_floats = config->chunk_floats > 0 ? config->chunk_floats : GK_CHUNK_FLOATS;
-    server->durable.incarnation = 1;
-    server->durable.rows = calloc(workers, sizeof(*server->durable.rows));
     server->live.members = calloc(workers, sizeof(*server->live.members));
     server->live.round.contributions = calloc(workers, sizeof(*server->live.round.contributions));
-    if (!server->durable.rows || !server->live.members || !server->live.round.contributions) {
+    if (gk_image_new(config->shard, config->servers, workers, &server->image) ||
+        !server->live.members || !server->live.round.contributions) {
         gk_server_free(server);
         return GK_E_NOMEM;
     }
@@ -100,7 +99,7 @@ void gk_server_free(struct gk_server *server)
     gk_spec_clear(&server->durable.spec);
     free(server->live.round.contributions);
     free(server->live.members);
-    free(server->durable.rows);
+    gk_image_free(server->image);
     free(server);
 }
 
@@ -114,7 +113,7 @@ void gk_server_restart(struct gk_server *server)
     gk_server_init_clear(server);
     for (uint32_t r = 0; r < workers; r++) {
         if (members[r].left_unlogged) {
-            server->durable.rows[r].left = false;
+            server->image->rows[r].left = false;
         }
     }
     memset(members, 0, workers * sizeof(*members));
@@ -122,7 +121,6 @@ void gk_server_restart(struct gk_server *server)
     memset(&server->live, 0, sizeof(server->live));
     server->live.members = members;
     server->live.round.contributions = contributions;
-    server->durable.incarnation++;
     if (server->durable.memory.tables) {
         gk_server_lend_tables(server);
     }
@@ -136,21 +134,23 @@ static void on_start(struct gk_server *server)
 
     GK_ASSERT(live->state == GK_SHARD_WAITING && live->started_us == 0);
     live->started_us = server->now_us;
+    server->image->incarnation++;
     live->armed_us = UINT64_MAX;
     live->look_us = server->now_us + GK_PING_US;
     live->stall_us = server->now_us + GK_STALL_US;
-    live->pushes = durable->applied + durable->returned + durable->skipped + durable->lost;
-    if (!durable->initialised) {
+    live->pushes = server->image->applied + server->image->returned + server->image->skipped +
+                   server->image->lost;
+    if (!server->image->initialised) {
         return;
     }
-    live->pushed = durable->version > 0;
-    gk_server_set_shard(server, durable->finished ? GK_SHARD_FINISHED : GK_SHARD_RUNNING);
+    live->pushed = server->image->version > 0;
+    gk_server_set_shard(server, server->image->finished ? GK_SHARD_FINISHED : GK_SHARD_RUNNING);
     gk_server_trace(server, GK_LOG_INFO, "SERVER-RESUMED",
-                    "life %" PRIu32 " goes on at version %" PRIu64, durable->incarnation,
-                    durable->version);
+                    "life %" PRIu32 " goes on at version %" PRIu64, server->image->incarnation,
+                    server->image->version);
     if (durable->unapplied) {
         gk_server_round_apply(server);
-    } else if (durable->finished) {
+    } else if (server->image->finished) {
         gk_server_finish_written(server);
     } else {
         gk_server_round_resume(server);

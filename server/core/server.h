@@ -12,6 +12,7 @@
 #include "common/backend.h"
 #include "common/log.h"
 #include "proto/msg.h"
+#include "server/core/image.h"
 #include "server/core/record.h"
 
 enum {
@@ -193,6 +194,17 @@ struct gk_server;
 
 /* Memory for all ranks; GK_E_NOMEM. */
 enum gk_err gk_server_new(const struct gk_server_config *config, struct gk_server **ret_server);
+
+/* What a shard with this image needs.  GK_E_LIMIT: more than the budget; GK_E_CORRUPT, GK_E_NOMEM:
+ * its spec. */
+enum gk_err gk_server_size(const struct gk_server *server, const struct gk_image *image,
+                           struct gk_server_setup *ret_setup, struct gk_words *words);
+
+/* Before START: go on where a state directory ends, with its image (copied) and, if it is
+ * initialised, memory of gk_server_size() whose planes are those of image->version.  The image is
+ * that of the former life: START begins the next one.  Errors of gk_server_size(). */
+enum gk_err gk_server_resume(struct gk_server *server, const struct gk_image *image,
+                             const struct gk_server_memory *memory, struct gk_words *words);
 
 /* Drops the pushes.  The memory of SETUP stays the shell's.  Accepts NULL. */
 void gk_server_free(struct gk_server *server);

@@ -58,8 +58,8 @@ static enum gk_code check_job(struct hello *hello)
                      server->config.job, hello->msg->words.text);
         return GK_CODE_WRONG_JOB;
     }
-    if (uid_known(uid) && uid_known(server->durable.job_uid) &&
-        !uid_equal(uid, server->durable.job_uid)) {
+    if (uid_known(uid) && uid_known(server->image->job_uid) &&
+        !uid_equal(uid, server->image->job_uid)) {
         gk_words_set(&hello->words, "this server is in another run of job '%s'",
                      server->config.job);
         return GK_CODE_WRONG_JOB;
@@ -87,11 +87,11 @@ static enum gk_code check_shard(struct hello *hello)
 
 static enum gk_code check_epoch(struct hello *hello)
 {
-    if (hello->msg->h.epoch == hello->server->durable.epoch) {
+    if (hello->msg->h.epoch == hello->server->image->epoch) {
         return GK_CODE_NONE;
     }
     gk_words_set(&hello->words, "this server is in epoch %" PRIu32 ", the worker in %" PRIu32,
-                 hello->server->durable.epoch, hello->msg->h.epoch);
+                 hello->server->image->epoch, hello->msg->h.epoch);
     return GK_CODE_WRONG_EPOCH;
 }
 
@@ -120,7 +120,7 @@ static bool fits_job(const struct gk_server *server, uint32_t rank, const struct
 {
     const struct gk_member *first = &server->live.members[0];
 
-    if (server->durable.initialised) {
+    if (server->image->initialised) {
         return !spec_differs(body, server->durable.spec_hash, server->durable.model_signature,
                              words);
     }
@@ -154,7 +154,7 @@ static uint32_t assign_rank(const struct gk_server *server, uint64_t life_nonce)
     uint32_t unused = GK_WORKERS_MAX, silent = GK_WORKERS_MAX;
 
     for (uint32_t r = server->config.workers; r-- > 0;) {
-        const struct gk_rank_row *row = &server->durable.rows[r];
+        const struct gk_rank_row *row = &server->image->rows[r];
         const struct gk_change *change = &server->live.members[r].change;
 
         if ((row->incarnation > 0 && row->life_nonce == life_nonce) ||
@@ -244,7 +244,7 @@ static enum gk_code check_holder(struct hello *hello)
 {
     const struct gk_server *server = hello->server;
     struct gk_member *member = &server->live.members[hello->rank];
-    const struct gk_rank_row *row = &server->durable.rows[hello->rank];
+    const struct gk_rank_row *row = &server->image->rows[hello->rank];
     const struct gk_hello *body = &hello->msg->body.hello;
 
     hello->retryable = true;
@@ -267,7 +267,7 @@ static enum gk_code check_holder(struct hello *hello)
 
 static enum gk_code check_life(struct hello *hello)
 {
-    const struct gk_rank_row *row = &hello->server->durable.rows[hello->rank];
+    const struct gk_rank_row *row = &hello->server->image->rows[hello->rank];
 
     if ((row->incarnation > 0 && row->life_nonce == hello->msg->body.hello.life_nonce) ||
         hello->msg->h.incarnation > row->incarnation) {
@@ -314,11 +314,11 @@ static void refuse(struct hello *hello, uint64_t route, enum gk_code code)
     action->msg.h = (struct gk_header){
         .kind = GK_KIND_REFUSE,
         .req_id = h->req_id,
-        .epoch = server->durable.epoch,
+        .epoch = server->image->epoch,
         .rank = rank,
         .shard = server->config.shard,
         .incarnation =
-            judged < server->config.workers ? server->durable.rows[judged].incarnation : 0,
+            judged < server->config.workers ? server->image->rows[judged].incarnation : 0,
         .code = code,
         .flags = hello->retryable ? GK_FLAG_RETRYABLE : 0,
     };
@@ -391,17 +391,17 @@ static void welcome(struct gk_server *server, uint32_t rank, uint64_t req_id)
 
     msg->h.lo = durable->lo;
     msg->h.hi = durable->hi;
-    msg->h.init_id = durable->initialised ? durable->init_id : 0;
+    msg->h.init_id = server->image->initialised ? server->image->init_id : 0;
     msg->body.welcome = (struct gk_welcome){
-        .life_nonce = durable->rows[rank].life_nonce,
-        .job_uid = durable->job_uid,
-        .initialised = durable->initialised,
-        .spec_hash = durable->initialised ? durable->spec_hash : 0,
-        .oldest_version = durable->version,
-        .highest_incarnation = durable->rows[rank].incarnation,
+        .life_nonce = server->image->rows[rank].life_nonce,
+        .job_uid = server->image->job_uid,
+        .initialised = server->image->initialised,
+        .spec_hash = server->image->initialised ? durable->spec_hash : 0,
+        .oldest_version = server->image->version,
+        .highest_incarnation = server->image->rows[rank].incarnation,
         .credit_bytes = durable->setup.push_bytes,
-        .finished = durable->finished,
-        .workers_present = gk_server_present(server, durable->job_uid, NULL),
+        .finished = server->image->finished,
+        .workers_present = gk_server_present(server, server->image->job_uid, NULL),
         .workers = server->config.workers,
     };
 }
@@ -413,12 +413,12 @@ static uint64_t draw_session(struct gk_server *server, uint32_t rank)
         .seed = server->config.seed,
         .purpose = GK_RNG_IDENTITY,
         .a = server->config.shard,
-        .b = server->durable.incarnation,
+        .b = server->image->incarnation,
     };
     uint64_t session = 0;
 
     if (server->config.plant & GK_SERVER_PLANT_SAME_SESSION) {
-        return gk_mix64(server->durable.rows[rank].life_nonce) | 1;
+        return gk_mix64(server->image->rows[rank].life_nonce) | 1;
     }
     while (session == 0) {
         session = (uint64_t)gk_rng_u32(&rng, live->sessions_drawn) << 32 |
@@ -446,7 +446,7 @@ static void keep_or_drop_push(struct gk_server *server, uint32_t rank)
 static void open_session(struct gk_server *server, uint32_t rank)
 {
     struct gk_member *member = &server->live.members[rank];
-    const struct gk_rank_row *row = &server->durable.rows[rank];
+    const struct gk_rank_row *row = &server->image->rows[rank];
 
     member->life_nonce = row->life_nonce;
     member->session = draw_session(server, rank);
@@ -455,11 +455,11 @@ static void open_session(struct gk_server *server, uint32_t rank)
     member->pulls_count = 0;
     memset(&member->ping, 0, sizeof(member->ping));
     keep_or_drop_push(server, rank);
-    gk_server_trace(
-        server, GK_LOG_INFO, "SERVER-JOINED",
-        "worker %" PRIu32 " joined (life %" PRIu32 "), %" PRIu32 " of %" PRIu32 " are here", rank,
-        row->incarnation, gk_server_present(server, server->durable.job_uid, NULL),
-        server->config.workers);
+    gk_server_trace(server, GK_LOG_INFO, "SERVER-JOINED",
+                    "worker %" PRIu32 " joined (life %" PRIu32 "), %" PRIu32 " of %" PRIu32
+                    " are here",
+                    rank, row->incarnation, gk_server_present(server, server->image->job_uid, NULL),
+                    server->config.workers);
 }
 
 /* The rank's row is durable and names the life that said HELLO: a session for it, and WELCOME.
@@ -479,10 +479,10 @@ void gk_server_session_open(struct gk_server *server, uint32_t rank)
     member->route = change->hello_route;
     member->heard = true;
     member->heard_us = server->now_us;
-    if (member->session == 0 || member->life_nonce != server->durable.rows[rank].life_nonce) {
+    if (member->session == 0 || member->life_nonce != server->image->rows[rank].life_nonce) {
         open_session(server, rank);
     }
-    if (rank == 0 && !server->durable.initialised) {
+    if (rank == 0 && !server->image->initialised) {
         gk_server_spec_known(server, member->hello.spec_hash, member->hello.model_signature);
     }
     welcome(server, rank, change->hello_req_id);
@@ -492,7 +492,7 @@ void gk_server_session_open(struct gk_server *server, uint32_t rank)
 static void accept(struct gk_server *server, uint32_t rank, uint64_t route,
                    const struct gk_msg *msg)
 {
-    const struct gk_rank_row *row = &server->durable.rows[rank];
+    const struct gk_rank_row *row = &server->image->rows[rank];
     struct gk_change *change = &server->live.members[rank].change;
     uint32_t known = change->hello ? change->incarnation : row->incarnation;
 
@@ -547,7 +547,7 @@ static void fill_waits(const struct gk_server *server, struct gk_ping *pong)
         since_us = live->started_us;
     } else {
         missing = gk_server_round_missing(server, &lowest);
-        pong->waits_version = missing > 0 ? server->durable.version + 1 : 0;
+        pong->waits_version = missing > 0 ? server->image->version + 1 : 0;
     }
     if (missing > 0) {
         pong->waits = GK_WAIT_RANK;

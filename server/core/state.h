@@ -1,7 +1,8 @@
 /* The state of the server core, private to server/core.
  *
- * Two structs: `durable` is what records and their replay would give back; `live` is what a restart
- * forgets.  Whatever is in neither is configuration or belongs to the step that runs. */
+ * `image` and the planes are what records and their replay give back; `durable` is what follows
+ * from them, kept over a restart so that it need not be made again; `live` is what a restart
+ * forgets. Whatever is in none of them is configuration or belongs to the step that runs. */
 #ifndef GK_SERVER_CORE_STATE_H
 #define GK_SERVER_CORE_STATE_H
 
@@ -9,31 +10,24 @@
 #include "common/rng.h"
 #include "proto/spec.h"
 #include "server/core/assembly.h"
+#include "server/core/image.h"
 #include "server/core/server.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-struct gk_server_durable {
-    uint32_t incarnation; /* of the shard */
-    uint32_t epoch;
-    bool initialised; /* a version exists */
-    bool finished;
-    struct gk_uid job_uid;
-    uint64_t init_id;
+struct gk_server_durable { /* beside the image */
     uint64_t spec_hash, model_signature;
     struct gk_spec
         spec; /* its tensors are the only allocation after gk_server_new(), made at INIT */
     uint8_t spec_bytes[GK_SPEC_BYTES_MAX];
     size_t spec_bytes_count;
     uint64_t lo, hi;
-    uint64_t version, durable_version, optimizer_step;
+    uint64_t durable_version; /* up to which a host crash loses nothing */
     bool unapplied; /* the record of `version` is written, the planes still hold version - 1 */
     struct gk_update update;      /* of that record, in the sum buffers */
-    struct gk_rank_row *rows;     /* [workers] */
     struct gk_server_setup setup; /* total_bytes 0: no memory yet */
     struct gk_server_memory memory;
-    uint64_t applied, returned, skipped, lost;
 };
 
 struct gk_pull { /* held back until its version exists; (plane, lo, hi) is the key */
@@ -165,6 +159,7 @@ struct gk_server {
     uint64_t ops; /* numbers of actions; never repeated, not even over restarts */
     struct gk_range decay[GK_TENSORS_MAX];
     uint32_t decay_count;
+    struct gk_image *image; /* changed by records only, but for an init that replaces version 0 */
     struct gk_server_durable durable;
     struct gk_server_live live;
     /* Of the step that runs. */
@@ -216,6 +211,13 @@ void gk_server_init_chunk(struct gk_server *server, const struct gk_msg *msg);
 void gk_server_init_setup_done(struct gk_server *server, const struct gk_server_event *ev);
 void gk_server_init_written(struct gk_server *server);
 void gk_server_init_clear(struct gk_server *server);
+
+/* setup.c */
+uint32_t gk_server_chunks_max(const struct gk_server *server, uint64_t count);
+void gk_server_size_setup(const struct gk_server *server, const struct gk_spec *spec,
+                          struct gk_server_setup *setup);
+bool gk_server_fits_budget(const struct gk_server *server, const struct gk_server_setup *setup,
+                           struct gk_words *words);
 void gk_server_lend_tables(
     struct gk_server *server); /* give every rank its part of the SETUP memory */
 

@@ -10,13 +10,13 @@ void gk_server_view(const struct gk_server *server, struct gk_server_view *ret)
     *ret = (struct gk_server_view){
         .state = live->state,
         .round = live->round.state,
-        .initialised = durable->initialised,
-        .incarnation = durable->incarnation,
-        .job_uid = durable->job_uid,
-        .init_id = durable->init_id,
-        .version = durable->version,
+        .initialised = server->image->initialised,
+        .incarnation = server->image->incarnation,
+        .job_uid = server->image->job_uid,
+        .init_id = server->image->init_id,
+        .version = server->image->version,
         .durable_version = durable->durable_version,
-        .optimizer_step = durable->optimizer_step,
+        .optimizer_step = server->image->optimizer_step,
         .lo = durable->lo,
         .hi = durable->hi,
         .hashed = live->hashed,
@@ -31,10 +31,10 @@ void gk_server_view(const struct gk_server *server, struct gk_server_view *ret)
         .ledger =
             {
                 .pushes = live->pushes,
-                .applied = durable->applied,
-                .returned = durable->returned,
-                .skipped = durable->skipped,
-                .lost = durable->lost,
+                .applied = server->image->applied,
+                .returned = server->image->returned,
+                .skipped = server->image->skipped,
+                .lost = server->image->lost,
                 .dropped = live->dropped,
                 .duplicates = live->duplicates,
                 .nacks = live->nacks,
@@ -48,7 +48,7 @@ void gk_server_view(const struct gk_server *server, struct gk_server_view *ret)
 
 void gk_server_view_rank(const struct gk_server *server, uint32_t rank, struct gk_rank_view *ret)
 {
-    const struct gk_rank_row *row = &server->durable.rows[rank];
+    const struct gk_rank_row *row = &server->image->rows[rank];
     const struct gk_member *member = &server->live.members[rank];
 
     *ret = (struct gk_rank_view){

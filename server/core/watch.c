@@ -89,7 +89,7 @@ static void stall_round(struct gk_server *server)
     if (gk_server_round_missing(server, &lowest) == 0) {
         return;
     }
-    gk_words_set(&words, "round %" PRIu64 " waits for ", server->durable.version);
+    gk_words_set(&words, "round %" PRIu64 " waits for ", server->image->version);
     silent = name_missing(server, missing_push, &words);
     append(&words, ", open for %.1f s",
            (double)(server->now_us - server->live.round.opened_us) / 1e6);
@@ -154,7 +154,7 @@ static void name_deadline(const struct gk_server *server, struct gk_words *words
         gk_words_set(words,
                      "no worker has been heard for %.0f s at version %" PRIu64
                      ": the job is over (--deadline)",
-                     seconds, server->durable.version);
+                     seconds, server->image->version);
     }
 }
 

@@ -25,7 +25,7 @@ static void submit(struct gk_server *server, enum gk_record_type type)
     struct gk_writer *writer = &server->live.writer;
 
     writer->record.type = type;
-    writer->record.epoch = server->durable.epoch;
+    writer->record.epoch = server->image->epoch;
     offer(server);
 }
 
@@ -47,6 +47,7 @@ static void fill_init(struct gk_server *server)
     record->init_id = server->live.init.init_id;
     record->lo = durable->lo;
     record->hi = durable->hi;
+    record->optimizer = durable->spec.optimizer;
     record->spec = durable->spec_bytes;
     record->spec_bytes = durable->spec_bytes_count;
     record->params = durable->memory.planes[0];
@@ -56,7 +57,7 @@ static void fill_init(struct gk_server *server)
 static struct gk_rank_row row_of(const struct gk_server *server, uint32_t rank)
 {
     const struct gk_change *change = &server->live.members[rank].change;
-    struct gk_rank_row row = server->durable.rows[rank];
+    struct gk_rank_row row = server->image->rows[rank];
 
     if (change->hello) {
         row.incarnation = change->incarnation;
@@ -73,7 +74,7 @@ static void fill_members(struct gk_server *server)
 {
     struct gk_writer *writer = &server->live.writer;
 
-    writer->record.version = server->durable.version;
+    writer->record.version = server->image->version;
     writer->record.members = writer->members;
     for (uint32_t r = 0;
          r < server->config.workers && writer->record.members_count < GK_SERVER_MEMBERS_MAX; r++) {
@@ -96,9 +97,9 @@ void gk_server_write_next(struct gk_server *server)
         return;
     }
     memset(&writer->record, 0, sizeof(writer->record));
-    writer->record.job_uid = server->durable.job_uid;
+    writer->record.job_uid = server->image->job_uid;
     if (server->live.round.state == GK_ROUND_WRITING) {
-        if (server->durable.version % GK_HASH_EVERY == 0 && !gk_server_hash_ready(server)) {
+        if (server->image->version % GK_HASH_EVERY == 0 && !gk_server_hash_ready(server)) {
             return; /* its end comes back here */
         }
         gk_server_round_record(server, &writer->record);
@@ -110,7 +111,7 @@ void gk_server_write_next(struct gk_server *server)
         submit(server, GK_RECORD_INIT);
     } else if (server->live.finish_wanted) {
         server->live.finish_wanted = false;
-        writer->record.version = server->durable.version;
+        writer->record.version = server->image->version;
         submit(server, GK_RECORD_FINISHED);
     } else {
         fill_members(server);
@@ -129,7 +130,6 @@ static void members_written(struct gk_server *server)
         struct gk_member *member = &server->live.members[entry->rank];
         struct gk_change *change = &member->change;
 
-        server->durable.rows[entry->rank] = entry->row;
         if (member->session != 0 && member->life_nonce != entry->row.life_nonce) {
             /* The older life is fenced by this record, even when the new one has meanwhile asked
              * for a higher incarnation and waits for the next. */
@@ -158,7 +158,7 @@ static void no_room(struct gk_server *server, const char *words)
         writer->full_since_us = server->now_us;
         gk_server_trace(server, GK_LOG_ERROR, "SERVER-DISK-FULL",
                         "%s; version %" PRIu64 " stays served until there is room", words,
-                        server->durable.version);
+                        server->image->version);
     }
     writer->retry_us = server->now_us + WRITE_AGAIN_US;
 }
@@ -179,7 +179,7 @@ void gk_server_synced(struct gk_server *server, uint64_t version)
 {
     struct gk_server_durable *durable = &server->durable;
 
-    GK_ASSERT(version <= durable->version);
+    GK_ASSERT(version <= server->image->version);
     if (version > durable->durable_version) {
         durable->durable_version = version;
     }
@@ -200,6 +200,7 @@ void gk_server_written(struct gk_server *server, const struct gk_server_event *e
         return;
     }
     room_again(server);
+    gk_image_take(server->image, &writer->record);
     switch ((enum gk_record_type)writer->record.type) {
     case GK_RECORD_ROUND:
         gk_server_round_written(server, ev->unsynced);
@@ -208,7 +209,6 @@ void gk_server_written(struct gk_server *server, const struct gk_server_event *e
         members_written(server);
         break;
     case GK_RECORD_FINISHED:
-        server->durable.finished = true;
         gk_server_finish_written(server);
         break;
     case GK_RECORD_INIT:
