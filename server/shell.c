@@ -215,18 +215,27 @@ static struct gk_buf *status_of(const struct shell *shell)
 
 /* Actions. */
 
+static void compute_closed(void *context)
+{
+    struct shell *shell = context;
+
+    gk_timer_close(shell->timer);
+}
+
 static void shut_down(struct shell *shell)
 {
     if (shell->closing) {
         return;
     }
     shell->closing = true;
-    gk_timer_close(shell->timer);
     if (shell->zsock) {
         gk_zsock_close(shell->zsock, LINGER_MS);
     }
-    if (shell->compute) {
-        gk_compute_close(shell->compute, NULL);
+    if (shell->compute) { /* a library may have hung there; the core's timer is free by now */
+        gk_timer_arm(shell->timer, gk_now_us() + GK_DAEMON_COMPUTE_US);
+        gk_compute_close(shell->compute, compute_closed);
+    } else {
+        gk_timer_close(shell->timer);
     }
     gk_daemon_close(&shell->daemon);
 }
@@ -323,10 +332,14 @@ static void step(void *context, void *item)
 
 static void on_timer(void *context)
 {
+    struct shell *shell = context;
     struct gk_server_event event = {.kind = GK_SERVER_TICK};
 
-    check_alarms(context);
-    feed(context, &event);
+    if (shell->closing) {
+        gk_daemon_abandon("SERVER-ABANDONED", shell->exit_code);
+    }
+    check_alarms(shell);
+    feed(shell, &event);
 }
 
 static void on_message(void *context, uint64_t route, struct gk_buf *const *parts,

@@ -249,10 +249,21 @@ static void start_eval(struct shell *shell, uint64_t step)
 
 static void on_timer(void *context)
 {
+    struct shell *shell = context;
     struct gk_worker_event event = {.kind = GK_WORKER_TICK};
 
-    check_alarms(context);
-    feed(context, &event);
+    if (shell->closing) {
+        gk_daemon_abandon("WORKER-ABANDONED", shell->exit_code);
+    }
+    check_alarms(shell);
+    feed(shell, &event);
+}
+
+static void compute_closed(void *context)
+{
+    struct shell *shell = context;
+
+    gk_timer_close(shell->timer);
 }
 
 static void shut_down(struct shell *shell)
@@ -261,14 +272,16 @@ static void shut_down(struct shell *shell)
         return;
     }
     shell->closing = true;
-    gk_timer_close(shell->timer);
     for (uint32_t i = 0; i < shell->peers_count; i++) {
         if (shell->peers[i].zsock) {
             gk_zsock_close(shell->peers[i].zsock, LINGER_MS);
         }
     }
-    if (shell->compute) {
-        gk_compute_close(shell->compute, NULL);
+    if (shell->compute) { /* a library may have hung there; the core's timer is free by now */
+        gk_timer_arm(shell->timer, gk_now_us() + GK_DAEMON_COMPUTE_US);
+        gk_compute_close(shell->compute, compute_closed);
+    } else {
+        gk_timer_close(shell->timer);
     }
     gk_daemon_close(&shell->daemon);
 }

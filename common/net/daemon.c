@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 static void on_signal(void *context, int number)
 {
@@ -128,6 +129,14 @@ void gk_daemon_alarm(struct gk_daemon *daemon, uint64_t missed_wakes, uint64_t m
                " times so far): it was put right, but results up to then may differ in their bits",
                mode_corrections);
     }
+}
+
+void gk_daemon_abandon(const char *id, int exit_code)
+{
+    gk_log(GK_LOG_WARN, id,
+           "a computation has not ended %d s after the rest; ending without it (exit code %d)",
+           GK_DAEMON_COMPUTE_US / 1000000, exit_code);
+    _exit(exit_code);
 }
 
 int gk_daemon_exit_code(enum gk_err err)

@@ -52,6 +52,14 @@ void gk_daemon_early_death(int launcher_fd, const char *id, int exit_code, const
  * changed.  A WARN line when one of them no longer is; the numbers themselves are in STATUS. */
 void gk_daemon_alarm(struct gk_daemon *daemon, uint64_t missed_wakes, uint64_t mode_corrections);
 
+/* How long the end of a daemon waits for a computation that is under way. */
+enum { GK_DAEMON_COMPUTE_US = 5 * 1000 * 1000 };
+
+/* The computation did not end in that time: say so, and end the process as it is.  No destructor
+ * runs and nothing is freed, for that thread may hold any lock of a library; what had to be told
+ * has been told.  Does not return. */
+_Noreturn void gk_daemon_abandon(const char *id, int exit_code);
+
 /* The exit code of what could not be opened: 70 without memory, 75 while something is in use or a
  * limit of the system is reached, else 78.  Any thread. */
 int gk_daemon_exit_code(enum gk_err err);

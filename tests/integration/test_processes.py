@@ -4,11 +4,12 @@ import json
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import tempfile
 
-from cluster import (Cluster, address_of, environment, expect, free_addresses, gkps, job_hash, main, processes_of, program, train,
-                     wait_until)
+from cluster import (BIN, Cluster, address_of, environment, expect, free_addresses, gkps, job_hash, main, processes_of,
+                     program, train, wait_until)
 
 TRAINING = ("--steps", 30, "--batch", 16, "--seed", 5)
 LONG = ("--steps", 1000000)
@@ -56,6 +57,25 @@ def test_launcher_killed_at_once():
     run.kill()
     run.wait()
     wait_gone(job)
+
+
+def test_a_computation_that_never_returns():
+    """OpenBLAS without memory asks for it for ever: the worker must end all the same when it is told to, or left alone."""
+    library = os.path.join(BIN, "..", "tests", "integration", "libstuck_gemm.so")
+    env = environment(LD_PRELOAD=library, ASAN_OPTIONS="verify_asan_link_order=0")
+    with Cluster() as cluster:
+        cases = [(lambda worker: worker.process.send_signal(signal.SIGTERM), 143),
+                 (lambda worker: worker.line.shutdown(socket.SHUT_RDWR), 69)]
+        workers = []
+        for _ in cases:
+            server = cluster.server()
+            workers.append(cluster.start("gkps-worker", "--servers", address_of(server), "--rank", 0, env=env))
+        for worker, (end, code) in zip(workers, cases):
+            worker.wait_text("the matrix product has begun")
+            end(worker)
+        for worker, (end, code) in zip(workers, cases):
+            expect(worker.wait(20) == code, f"exit code {worker.process.returncode}, expected {code}:\n{worker.text()}")
+            expect("WORKER-ABANDONED" in worker.text(), worker.text())
 
 
 def test_ctrl_c_ends_the_tree():
