@@ -387,6 +387,13 @@ static void on_event(void *context, enum gk_zsock_event what)
     struct peer *peer = context;
     struct gk_worker_event event = {.kind = GK_WORKER_PEER_UP, .shard = peer->shard};
 
+    if (what == GK_ZSOCK_STRANGER) { /* the log bounds how often it is said */
+        gk_log(GK_LOG_WARN, "WORKER-STRANGER",
+               "shard %" PRIu32 " at %s: what is there is no gkps server (it speaks another "
+               "protocol); trying again",
+               peer->shard, gk_zsock_address(peer->zsock));
+        return;
+    }
     if (what == GK_ZSOCK_DOWN) {
         event.kind = GK_WORKER_PEER_DOWN;
     } else if (what != GK_ZSOCK_UP) {

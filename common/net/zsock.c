@@ -35,6 +35,7 @@ void gk_zsock_fail(struct gk_zsock *zsock, const char *doing, int error)
     zsock->failed = true;
     (void)uv_idle_stop(&zsock->idle);
     (void)uv_timer_stop(&zsock->retry);
+    (void)uv_timer_stop(&zsock->peer.timer);
     (void)uv_poll_stop(&zsock->poll);
     (void)uv_poll_stop(&zsock->monitor_poll);
     gk_words_set(&words, "%s: %s failed: %s", zsock->address, doing, zmq_strerror(error));
@@ -211,7 +212,7 @@ static int handles_open(struct gk_zsock *zsock)
     }
     add_handle(zsock, (uv_handle_t *)&zsock->monitor_poll);
     (void)uv_prepare_init(zsock->loop,
-                          &zsock->prepare); /* these six and their starts always succeed */
+                          &zsock->prepare); /* these seven and their starts always succeed */
     add_handle(zsock, (uv_handle_t *)&zsock->prepare);
     (void)uv_check_init(zsock->loop, &zsock->check);
     add_handle(zsock, (uv_handle_t *)&zsock->check);
@@ -223,6 +224,8 @@ static int handles_open(struct gk_zsock *zsock)
     add_handle(zsock, (uv_handle_t *)&zsock->retry);
     (void)uv_timer_init(zsock->loop, &zsock->guard.timer);
     add_handle(zsock, (uv_handle_t *)&zsock->guard.timer);
+    (void)uv_timer_init(zsock->loop, &zsock->peer.timer);
+    add_handle(zsock, (uv_handle_t *)&zsock->peer.timer);
 
     /* The poll alone keeps the loop running, as long as the socket is open. */
     uv_unref((uv_handle_t *)&zsock->monitor_poll);
@@ -231,6 +234,7 @@ static int handles_open(struct gk_zsock *zsock)
     uv_unref((uv_handle_t *)&zsock->watchdog);
     uv_unref((uv_handle_t *)&zsock->retry);
     uv_unref((uv_handle_t *)&zsock->guard.timer);
+    uv_unref((uv_handle_t *)&zsock->peer.timer);
     rc = uv_poll_start(&zsock->poll, UV_READABLE, on_wake);
     if (rc == 0) {
         rc = uv_poll_start(&zsock->monitor_poll, UV_READABLE, on_monitor_wake);
@@ -256,6 +260,7 @@ enum gk_err gk_zsock_open(const struct gk_zsock_setup *setup, struct gk_zsock **
     zsock->zmq = setup->zmq;
     zsock->type = setup->type;
     zsock->monitor_due = true;
+    gk_zsock_peer_init(zsock);
     err = gk_zsock_socket_open(zsock, setup->address, words);
     if (err) {
         free(zsock);
@@ -337,10 +342,11 @@ static void on_handle_closed(uv_handle_t *handle)
 static void close_handles(struct gk_zsock *zsock)
 {
     uv_handle_t *const handles[GK_ZSOCK_HANDLES_MAX] = {
-        (uv_handle_t *)&zsock->poll,    (uv_handle_t *)&zsock->monitor_poll,
-        (uv_handle_t *)&zsock->prepare, (uv_handle_t *)&zsock->check,
-        (uv_handle_t *)&zsock->idle,    (uv_handle_t *)&zsock->watchdog,
-        (uv_handle_t *)&zsock->retry,   (uv_handle_t *)&zsock->guard.timer,
+        (uv_handle_t *)&zsock->poll,       (uv_handle_t *)&zsock->monitor_poll,
+        (uv_handle_t *)&zsock->prepare,    (uv_handle_t *)&zsock->check,
+        (uv_handle_t *)&zsock->idle,       (uv_handle_t *)&zsock->watchdog,
+        (uv_handle_t *)&zsock->retry,      (uv_handle_t *)&zsock->guard.timer,
+        (uv_handle_t *)&zsock->peer.timer,
     };
     uint32_t count = zsock->handles;
 

@@ -26,7 +26,8 @@ enum gk_zsock_type { GK_ZSOCK_ROUTER, GK_ZSOCK_DEALER };
 
 enum gk_zsock_event {
     GK_ZSOCK_UP,       /* DEALER: connection and handshake done */
-    GK_ZSOCK_DOWN,     /* DEALER: connection lost; ZeroMQ reconnects by itself */
+    GK_ZSOCK_DOWN,     /* DEALER: connection lost; connecting goes on, whatever ended it */
+    GK_ZSOCK_STRANGER, /* DEALER: what is at the address speaks another protocol; tried again */
     GK_ZSOCK_REJECTED, /* ROUTER: a connection ended before or in its handshake (noise) */
     GK_ZSOCK_CUT,      /* ROUTER: a connection was ended for the memory that it took */
 };
@@ -72,11 +73,13 @@ struct gk_zsock_setup {
 };
 
 /* ROUTER: bind to the address ("tcp://127.0.0.1:*" lets the system choose a port); DEALER: connect,
- * now or whenever the peer is there.  A name is connected to by IPv4 where it has such an address
- * by now, else by IPv6; finding out may block as long as the resolver does.  GK_E_BUSY: the port is
- * in use; GK_E_INVALID: malformed address, or none of this machine's; GK_E_LIMIT: no descriptors or
- * sockets left; GK_E_NOMEM; GK_E_IO; words say which address and why.  Loop thread only, like
- * everything below. */
+ * now or whenever the peer is there, until closed: attempts come up to a second apart, or up to 45
+ * where something else was found at the address.  A name is connected to by IPv4 where it has such
+ * an address by now, else by IPv6; finding out may block as long as the resolver does.  Each
+ * attempt asks for the address of that family anew, without blocking us: a host may move.
+ * GK_E_BUSY: the port is in use; GK_E_INVALID: malformed address, or none of this machine's;
+ * GK_E_LIMIT: no descriptors or sockets left; GK_E_NOMEM; GK_E_IO; words say which address and why.
+ * Loop thread only, like everything below. */
 enum gk_err gk_zsock_open(const struct gk_zsock_setup *setup, struct gk_zsock **ret_zsock,
                           struct gk_words *words);
 

@@ -1,10 +1,12 @@
 /* Inside the ZeroMQ socket module: what its files share.  zsock.c runs the recipe under libuv,
  * zsock_socket.c makes and configures the sockets, zsock_outbox.c queues and sends, zsock_inbox.c
- * receives, zsock_monitor.c hears connections come and go, zsock_guard.c bounds what they hold. */
+ * receives, zsock_monitor.c hears connections come and go, zsock_guard.c bounds what they hold,
+ * zsock_peer.c connects again where ZeroMQ does not. */
 #ifndef GK_COMMON_NET_ZSOCK_INTERNAL_H
 #define GK_COMMON_NET_ZSOCK_INTERNAL_H
 
 #include "common/net/zsock.h"
+#include "common/rng.h"
 
 #include <stddef.h>
 #include <uv.h>
@@ -24,7 +26,7 @@ enum {
         8192, /* smaller received parts share one buffer inside ZeroMQ, unaligned: copied */
     GK_ZSOCK_OUTBOXES_MAX = 4096, /* peers with messages waiting at one time */
     GK_ZSOCK_BUCKETS = 1024,      /* of the table of outboxes; a power of two */
-    GK_ZSOCK_HANDLES_MAX = 8,     /* uv handles of one socket */
+    GK_ZSOCK_HANDLES_MAX = 9,     /* uv handles of one socket */
     GK_ZSOCK_WATCHDOG_MS = 1000,
     GK_ZSOCK_RETRY_MS_MIN = 1,
     GK_ZSOCK_RETRY_MS_MAX = 100,
@@ -67,6 +69,14 @@ struct gk_zsock_guard { /* ROUTER */
     uv_timer_t timer;
 };
 
+struct gk_zsock_peer { /* DEALER */
+    uv_timer_t timer;  /* runs while ZeroMQ may have given up */
+    struct gk_rng rng;
+    uint64_t draws;
+    uint64_t wait_ms; /* the next time */
+    bool known;       /* the connection that ended last had done its handshake */
+};
+
 struct gk_zsock {
     uv_loop_t *loop;
     void *zmq;     /* context */
@@ -86,6 +96,7 @@ struct gk_zsock {
     uv_timer_t watchdog;
     uv_timer_t retry;
     struct gk_zsock_guard guard;
+    struct gk_zsock_peer peer;
     uint32_t handles; /* initialised and not yet closed */
 
     int linger_ms;
@@ -162,6 +173,13 @@ void gk_zsock_guard_drained(struct gk_zsock *zsock);
 /* Look at the connections, end those that hold too much. */
 void gk_zsock_guard_turn(struct gk_zsock *zsock);
 void gk_zsock_guard_fini(struct gk_zsock *zsock);
+
+/* zsock_peer.c: a handshake is done; ZeroMQ will try again by itself; a connection has ended, with
+ * or without its handshake done. */
+void gk_zsock_peer_init(struct gk_zsock *zsock);
+void gk_zsock_peer_up(struct gk_zsock *zsock);
+void gk_zsock_peer_retried(struct gk_zsock *zsock);
+void gk_zsock_peer_ended(struct gk_zsock *zsock, bool was_up);
 
 /* zsock_monitor.c: read the events that are there and tell the owner.  True: there may be more. */
 bool gk_zsock_monitor_read(struct gk_zsock *zsock);

@@ -17,8 +17,11 @@ enum {
 
 int gk_zsock_monitor_mask(enum gk_zsock_type type)
 {
-    return type == GK_ZSOCK_DEALER ? ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED
-                                   : HANDSHAKE_FAILED | ZMQ_EVENT_ACCEPTED;
+    /* ACCEPT_FAILED is not among them: while descriptors are missing ZeroMQ tries again without a
+     * pause, and its events would fill the memory.  The guard and the watchdog tell instead. */
+    return type == GK_ZSOCK_DEALER
+               ? ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CONNECT_RETRIED
+               : HANDSHAKE_FAILED | ZMQ_EVENT_ACCEPTED;
 }
 
 void gk_zsock_tell(struct gk_zsock *zsock, enum gk_zsock_event event)
@@ -48,8 +51,12 @@ static void handle_event(struct gk_zsock *zsock, uint16_t event, uint32_t value)
     } else if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
         go_down(zsock); /* a second connection means that the first one ended */
         zsock->up = true;
+        gk_zsock_peer_up(zsock);
         gk_zsock_tell(zsock, GK_ZSOCK_UP);
+    } else if (event == ZMQ_EVENT_CONNECT_RETRIED) {
+        gk_zsock_peer_retried(zsock);
     } else if (event == ZMQ_EVENT_DISCONNECTED) {
+        gk_zsock_peer_ended(zsock, zsock->up);
         go_down(zsock);
     }
 }

@@ -29,7 +29,7 @@ struct net_endpoint {
     uint64_t bytes;
     uint64_t route; /* of the last message */
     uint32_t parts; /* of the last message */
-    uint64_t up, down, rejected, cut, gone, errors, closed;
+    uint64_t up, down, strange, rejected, cut, full, gone, errors, closed;
     uint64_t gone_route;
     bool echo;
     void (*on_message)(struct net_endpoint *at, uint64_t route, struct gk_buf *const *parts,
@@ -66,6 +66,7 @@ static inline void net_on_event(void *context, enum gk_zsock_event event)
 
     at->up += event == GK_ZSOCK_UP;
     at->down += event == GK_ZSOCK_DOWN;
+    at->strange += event == GK_ZSOCK_STRANGER;
     at->rejected += event == GK_ZSOCK_REJECTED;
     at->cut += event == GK_ZSOCK_CUT;
 }
