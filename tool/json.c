@@ -35,7 +35,10 @@ void gk_json_text(const json_t *object, const char *key, char *ret, size_t ret_b
     for (; text && *text && used + 1 < ret_bytes; text++, used++) {
         unsigned char byte = (unsigned char)*text;
 
-        ret[used] = byte < 32 || byte == 127 ? '?' : *text;
+        ret[used] = *text;
+        if (byte < 32 || byte == 127) {
+            ret[used] = '?';
+        }
     }
     if (ret_bytes > 0) {
         ret[used] = '\0';

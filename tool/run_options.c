@@ -205,8 +205,11 @@ static bool configures(const char *variable, const char *name)
         return false;
     }
     for (variable += 5; *name; name++, variable++) {
-        char letter = *name == '-' ? '_' : (char)toupper((unsigned char)*name);
+        char letter = (char)toupper((unsigned char)*name);
 
+        if (*name == '-') {
+            letter = '_';
+        }
         if (*variable != letter) {
             return false;
         }
