@@ -12,6 +12,7 @@ enum gk_rng_purpose {
     GK_RNG_BATCH = 2,    /* permutation of the training set: a = epoch */
     GK_RNG_RANDK = 3,    /* random selection: a = step, b = rank */
     GK_RNG_IDENTITY = 4, /* nonces and sessions: a, b = who */
+    GK_RNG_FAULT = 5,    /* trouble on purpose: a, b = the pair, or the fault and its repetition */
 };
 
 struct gk_rng {
