@@ -1,5 +1,6 @@
 #include "common/exit.h"
 #include "common/log.h"
+#include "common/net/daemon.h"
 #include "common/net/process.h"
 #include "server/shell.h"
 
@@ -33,7 +34,12 @@ int main(int argc, char **argv)
     (void)snprintf(who, sizeof(who), "server %" PRIu64, options.shard);
     gk_log_open(who, (enum gk_log_format)options.log_format, (enum gk_log_level)options.log_level,
                 2);
-    exit_code = gk_server_run(&options);
+    if (gk_process_files(GK_PROCESS_FILES + (uint32_t)options.workers, &words) != GK_OK) {
+        exit_code = GK_EXIT_RETRY;
+        gk_daemon_early_death((int)options.launcher_fd, "SERVER-EXIT", exit_code, words.text);
+    } else {
+        exit_code = gk_server_run(&options);
+    }
     gk_config_free(config);
     return exit_code;
 }

@@ -393,6 +393,11 @@ static void on_event(void *context, enum gk_zsock_event what)
         gk_log(GK_LOG_WARN, "SERVER-CUT",
                "a connection was ended for the memory that it took (%" PRIu64 " so far)",
                gk_zsock_stats(shell->zsock)->cut);
+    } else if (what == GK_ZSOCK_FULL) {
+        gk_log(GK_LOG_WARN, "SERVER-FILES",
+               "no file descriptors left for new connections (%" PRIu64
+               " turned away so far): raise the limit (ulimit -n), or find out who connects",
+               gk_zsock_stats(shell->zsock)->turned_away);
     }
 }
 

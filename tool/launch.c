@@ -3,6 +3,7 @@
 #include "common/assert.h"
 #include "common/exit.h"
 #include "common/net/clock.h"
+#include "common/net/process.h"
 #include "tool/child.h"
 #include "tool/units.h"
 
@@ -460,8 +461,14 @@ static void launch_fini(struct gk_launch *launch)
 
 int gk_launch_run(const struct gk_launch_plan *plan, struct gk_tally *tally)
 {
+    uint32_t children = tally->servers_count + tally->workers_count;
     struct gk_launch launch;
+    struct gk_words words;
 
+    if (gk_process_files(GK_PROCESS_FILES + GK_PROCESS_FILES_PER_CHILD * children, &words)) {
+        gk_log(GK_LOG_ERROR, "RUN-START-FAILED", "%s", words.text);
+        return GK_EXIT_RETRY;
+    }
     if (launch_init(&launch, plan, tally) != GK_OK) {
         gk_log(GK_LOG_ERROR, "RUN-START-FAILED", "out of memory");
         return GK_EXIT_INTERNAL;

@@ -22,6 +22,11 @@ static int run(const struct gk_worker_options *options)
         gk_worker_options_addresses(options, &addresses, &exit_code, &words)) {
         goto fail;
     }
+    if (gk_process_files(GK_PROCESS_FILES + GK_PROCESS_FILES_PER_SOCKET * addresses.count,
+                         &words)) {
+        exit_code = GK_EXIT_RETRY;
+        goto fail;
+    }
     if (rank != GK_RANK_ANY) {
         (void)snprintf(who, sizeof(who), "worker %" PRIu32, rank);
         gk_log_who(who);

@@ -57,7 +57,9 @@ enum gk_err gk_signals_open(struct uv_loop_s *loop, void (*caught)(void *context
         } else {
             gk_signals_close(signals);
         }
-        return rc == UV_ENOMEM ? GK_E_NOMEM : GK_E_IO;
+        return rc == UV_ENOMEM                      ? GK_E_NOMEM
+               : rc == UV_EMFILE || rc == UV_ENFILE ? GK_E_LIMIT
+                                                    : GK_E_IO;
     }
     signals->caught = caught;
     signals->context = context;

@@ -10,7 +10,8 @@ struct uv_loop_s;
 struct gk_signals;
 
 /* `caught` is called on the loop thread with the signal's number, each time.  The handles do not
- * keep the loop running. Loop thread only, like everything here. */
+ * keep the loop running.  GK_E_NOMEM, GK_E_LIMIT (no descriptors), GK_E_IO.  Loop thread only, like
+ * everything here. */
 enum gk_err gk_signals_open(struct uv_loop_s *loop, void (*caught)(void *context, int number),
                             void *context, struct gk_signals **ret_signals, struct gk_words *words);
 

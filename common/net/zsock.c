@@ -18,6 +18,7 @@
 #include "common/net/zsock_internal.h"
 
 #include "common/assert.h"
+#include "common/net/process.h"
 
 #include <zmq.h>
 
@@ -96,6 +97,9 @@ static void on_watchdog(uv_timer_t *handle)
     struct gk_zsock *zsock = handle->data;
 
     zsock->monitor_due = true;
+    if (zsock->type == GK_ZSOCK_ROUTER && !gk_process_files_free(1)) {
+        gk_zsock_tell(zsock, GK_ZSOCK_FULL);
+    }
 }
 
 static bool descriptor_readable(const struct gk_zsock *zsock)
@@ -261,6 +265,7 @@ enum gk_err gk_zsock_open(const struct gk_zsock_setup *setup, struct gk_zsock **
     zsock->type = setup->type;
     zsock->monitor_due = true;
     gk_zsock_peer_init(zsock);
+    gk_zsock_guard_init(zsock);
     err = gk_zsock_socket_open(zsock, setup->address, words);
     if (err) {
         free(zsock);
@@ -271,7 +276,7 @@ enum gk_err gk_zsock_open(const struct gk_zsock_setup *setup, struct gk_zsock **
         gk_words_set(words, "%s: the event loop cannot watch the socket: %s", setup->address,
                      uv_strerror(rc));
         gk_zsock_close(zsock, 0); /* nobody hears of it: the callbacks are not set yet */
-        return GK_E_IO;
+        return rc == UV_EMFILE || rc == UV_ENFILE ? GK_E_LIMIT : GK_E_IO;
     }
     zsock->callbacks = *setup->callbacks;
     zsock->context = setup->context;

@@ -30,6 +30,7 @@ enum gk_zsock_event {
     GK_ZSOCK_STRANGER, /* DEALER: what is at the address speaks another protocol; tried again */
     GK_ZSOCK_REJECTED, /* ROUTER: a connection ended before or in its handshake (noise) */
     GK_ZSOCK_CUT,      /* ROUTER: a connection was ended for the memory that it took */
+    GK_ZSOCK_FULL,     /* ROUTER: no descriptors left: new connections are ended, or wait */
 };
 
 struct gk_zsock_callbacks {
@@ -54,6 +55,7 @@ struct gk_zsock_stats {
     uint64_t dropped_in;   /* too many parts, or a routing id of the peer's own choosing */
     uint64_t rejected;     /* connections that ended in their handshake */
     uint64_t cut;          /* connections that were ended for the memory that they took */
+    uint64_t turned_away;  /* connections that were ended because descriptors ran out */
     uint64_t missed_wakes; /* must stay 0 */
     uint64_t blocked;      /* sends that had to wait for room */
 };
@@ -106,7 +108,8 @@ uint64_t gk_zsock_pending(const struct gk_zsock *zsock);
  * called last. */
 void gk_zsock_close(struct gk_zsock *zsock, int linger_ms);
 
-/* A ZeroMQ context with one I/O thread and our limits; NULL: none could be made. */
+/* A ZeroMQ context with one I/O thread and our limits; NULL: none could be made, for want of memory
+ * or descriptors. */
 void *gk_net_context(void);
 
 /* After all sockets are closed.  Blocks for the longest linger at most.  Accepts NULL. */

@@ -9,7 +9,11 @@
  * ZeroMQ owns the descriptors, on another thread.  A cookie of the system's tells whether one is
  * still the connection that it was.  Between that look and the shutdown it could still become
  * another one, which would have to connect again: that is all the harm there can be.  Where the
- * system has no such numbers nothing is counted and nothing ends. */
+ * system has no such numbers nothing is counted and nothing ends.
+ *
+ * Descriptors are bounded too: without one ZeroMQ cannot accept, and it tries again without a pause
+ * and without ending anything.  The system gives the lowest number that is free, so that a high one
+ * means that nearly all are in use; the newest connections are turned away then. */
 #include "common/net/zsock_internal.h"
 
 #include "common/bits.h"
@@ -19,6 +23,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 enum {
     CONNECTIONS_MAX = 1 << 16, /* descriptors beyond are not watched */
@@ -33,7 +38,18 @@ enum {
     SHORT_FRAME_BYTES = 255,
     SHORT_HEAD_BYTES = 2,
     LONG_HEAD_BYTES = 9,
+    FILES_KEPT = 16, /* descriptors that connections never take */
 };
+
+void gk_zsock_guard_init(struct gk_zsock *zsock)
+{
+    struct rlimit limit;
+
+    zsock->guard.fd_max = CONNECTIONS_MAX - 1;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < CONNECTIONS_MAX) {
+        zsock->guard.fd_max = (int)limit.rlim_cur - FILES_KEPT - 1;
+    }
+}
 
 /* Room for descriptor `fd`; NULL: there is none. */
 static struct gk_zsock_connection *place_of(struct gk_zsock_guard *guard, int fd)
@@ -84,9 +100,16 @@ static void watch_closely(struct gk_zsock *zsock)
 void gk_zsock_guard_accept(struct gk_zsock *zsock, int fd)
 {
     struct gk_zsock_guard *guard = &zsock->guard;
-    struct gk_zsock_connection *connection = place_of(guard, fd);
+    struct gk_zsock_connection *connection;
     uint64_t cookie, received;
 
+    if (fd > guard->fd_max && gk_tcp_received(fd, &received)) {
+        gk_tcp_cut(fd);
+        zsock->stats.turned_away++;
+        gk_zsock_tell(zsock, GK_ZSOCK_FULL);
+        return;
+    }
+    connection = place_of(guard, fd);
     if (!connection || !gk_tcp_cookie(fd, &cookie) || !gk_tcp_received(fd, &received) ||
         cookie == connection->cookie) {
         return;

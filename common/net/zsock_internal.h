@@ -64,6 +64,7 @@ struct gk_zsock_guard { /* ROUTER */
     uint32_t room, count, next;
     uint32_t fast_turns;
     uint32_t peers;         /* that are expected */
+    int fd_max;             /* connections beyond are turned away */
     uint64_t turn, drained; /* `drained`: the last one in which nothing was left to receive */
     uint64_t held;          /* by all */
     uv_timer_t timer;
@@ -161,7 +162,10 @@ void gk_zsock_outbox_clear(struct gk_zsock *zsock);
 /* zsock_inbox.c: receive and deliver up to the budget of one turn. */
 void gk_zsock_inbox_receive(struct gk_zsock *zsock);
 
-/* zsock_guard.c: a connection was accepted. */
+/* zsock_guard.c: learn how many descriptors there may be. */
+void gk_zsock_guard_init(struct gk_zsock *zsock);
+
+/* A connection was accepted. */
 void gk_zsock_guard_accept(struct gk_zsock *zsock, int fd);
 
 /* A frame (zmq_msg_t) was received. */

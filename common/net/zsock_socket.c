@@ -2,6 +2,8 @@
  */
 #include "common/net/zsock_internal.h"
 
+#include "common/net/process.h"
+
 #include <zmq.h>
 
 #include <arpa/inet.h>
@@ -14,7 +16,8 @@
 
 enum {
     IO_THREADS = 1,
-    SOCKETS_MAX = 4096, /* three per zsock: itself and the two ends of its monitor pair */
+    FILES_OF_SOCKETS = 12, /* of the first socket, which starts ZeroMQ's threads too */
+    SOCKETS_MAX = 4096,    /* three per zsock: itself and the two ends of its monitor pair */
     RECONNECT_MS = 50,
     RECONNECT_MS_MAX = 1000,
     CONNECT_TIMEOUT_MS = 5000, /* the system's own is minutes */
@@ -26,9 +29,10 @@ enum {
     PORT_MAX = 65535,
 };
 
+/* ZeroMQ aborts when the descriptors of its threads cannot be had. */
 void *gk_net_context(void)
 {
-    void *zmq = zmq_ctx_new();
+    void *zmq = gk_process_files_free(FILES_OF_SOCKETS) ? zmq_ctx_new() : NULL;
 
     if (zmq && (zmq_ctx_set(zmq, ZMQ_IO_THREADS, IO_THREADS) != 0 ||
                 zmq_ctx_set(zmq, ZMQ_MAX_SOCKETS, SOCKETS_MAX) != 0)) {
@@ -225,6 +229,9 @@ enum gk_err gk_zsock_socket_open(struct gk_zsock *zsock, const char *address,
 
     if (err) {
         return err;
+    }
+    if (!gk_process_files_free(FILES_OF_SOCKETS)) {
+        return explain_address(address, bind, EMFILE, words);
     }
     zsock->socket = zmq_socket(zsock->zmq, bind ? ZMQ_ROUTER : ZMQ_DEALER);
     err = zsock->socket ? set_options(zsock->socket, zsock->type, address) : GK_E_LIMIT;

@@ -69,6 +69,7 @@ static inline void net_on_event(void *context, enum gk_zsock_event event)
     at->strange += event == GK_ZSOCK_STRANGER;
     at->rejected += event == GK_ZSOCK_REJECTED;
     at->cut += event == GK_ZSOCK_CUT;
+    at->full += event == GK_ZSOCK_FULL;
 }
 
 static inline void net_on_gone(void *context, uint64_t route)
