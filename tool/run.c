@@ -100,10 +100,13 @@ static int save_summary(const struct gk_run_config *run, const struct gk_tally_t
 
 static void say_saved(const struct gk_run_options *options, FILE *out)
 {
+    struct gk_words words; /* on one line, whatever the name of the file */
+
     if (!options->summary) {
         (void)fprintf(out, "nothing was saved (--summary FILE keeps these numbers)\n");
     } else if (strcmp(options->summary, "-") != 0) {
-        (void)fprintf(out, "summary saved to %s\n", options->summary);
+        gk_words_set(&words, "summary saved to %s", options->summary);
+        (void)fprintf(out, "%s\n", words.text);
     }
 }
 
