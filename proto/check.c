@@ -1,3 +1,7 @@
+/* The rules of a header, its parts and its body, in the order in which they are judged: what is
+ * reserved (so that a newer peer hears "not supported" and not "damaged"), fields that the kind
+ * does not use, then the values.  The rules of each kind are data (kinds.c); this file knows what
+ * they mean.  No rule looks beyond the one message. */
 #include "proto/check.h"
 
 #include "common/assert.h"

@@ -1,4 +1,6 @@
-/* What stands in text and array frames. */
+/* What stands in text and array frames: UTF-8 without control characters, indices that rise
+ * strictly and stay in their range, values that are finite.  Loops over whole frames on plain
+ * pointers, since every byte of every push passes through here before it is used. */
 #include "common/backend.h"
 #include "common/bits.h"
 #include "proto/check.h"

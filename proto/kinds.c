@@ -1,3 +1,6 @@
+/* The protocol as tables: where each field lies in memory, and which fields, body, text and arrays
+ * each kind may have.  The code that packs and the code that judges both walk these tables, so that
+ * a field cannot be sent without being checked; a test compares them with README.md. */
 #include "proto/kinds.h"
 
 #include "common/assert.h"

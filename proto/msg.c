@@ -1,3 +1,9 @@
+/* A message to bytes and back.
+ *
+ * Out: our own messages obey the rules that peers are held to, which is asserted; arrays go as
+ * references, and their CRCs into the header.  In: the header first (size, magic, CRC, fields, the
+ * rules of its kind), then number, sizes and CRCs of the parts, then what stands in them; nothing
+ * of a message is used before all of it has been judged, and the first violation is named. */
 #include "proto/msg.h"
 
 #include "common/assert.h"
@@ -257,6 +263,25 @@ static void must_hold(enum gk_err err, const struct gk_words *words, int line)
     }
 }
 
+static struct gk_buf *words_to_wire(const struct gk_msg *msg, const struct gk_part_rule *part)
+{
+    const char *text = msg->words.text;
+
+    GK_ASSERT(text[0]);
+    GK_ASSERT(msg->h.kind != GK_KIND_HELLO || strlen(text) <= part->bytes_max);
+    return text_to_wire(text, part->bytes_max);
+}
+
+/* The next array frame of the message, by reference. */
+static struct gk_buf *frame_to_wire(const struct gk_msg *msg, uint32_t frame,
+                                    const struct gk_part_rule *part)
+{
+    GK_ASSERT(frame < msg->frames_count && msg->frame[frame]);
+    GK_ASSERT(msg->frame[frame]->size >= part->bytes_min);
+    GK_ASSERT(msg->frame[frame]->size <= part->bytes_max);
+    return gk_buf_ref(msg->frame[frame]);
+}
+
 /* The parts behind the header, one reference each, and their CRCs; *ret_count of them also on
  * failure. */
 static enum gk_err parts_to_wire(const struct gk_msg *msg, struct gk_buf **ret_parts,
@@ -272,21 +297,16 @@ static enum gk_err parts_to_wire(const struct gk_msg *msg, struct gk_buf **ret_p
         struct gk_buf *buf;
         uint32_t crc = 0;
 
+        if (part->part == GK_PART_TEXT && !msg->words.text[0] && rule.optional > 0) {
+            continue;
+        }
         if (part->part == GK_PART_BODY) {
             buf = body_to_wire(msg);
         } else if (part->part == GK_PART_TEXT) {
-            if (!msg->words.text[0] && rule.optional > 0) {
-                continue;
-            }
-            GK_ASSERT(msg->words.text[0]);
-            GK_ASSERT(msg->h.kind != GK_KIND_HELLO || strlen(msg->words.text) <= part->bytes_max);
-            buf = text_to_wire(msg->words.text, part->bytes_max);
+            buf = words_to_wire(msg, part);
         } else {
-            GK_ASSERT(frames < msg->frames_count && msg->frame[frames]);
-            GK_ASSERT(msg->frame[frames]->size >= part->bytes_min);
-            GK_ASSERT(msg->frame[frames]->size <= part->bytes_max);
-            crc = msg->known_crc[frames];
-            buf = gk_buf_ref(msg->frame[frames++]);
+            buf = frame_to_wire(msg, frames, part);
+            crc = msg->known_crc[frames++];
         }
         if (!buf) {
             return GK_E_NOMEM;
@@ -318,7 +338,9 @@ enum gk_err gk_msg_to_wire(const struct gk_msg *msg, struct gk_buf **ret_parts,
         }
         return GK_E_NOMEM;
     }
-    memcpy(ret_parts, parts, (count + 1) * sizeof(parts[0]));
+    for (uint32_t i = 0; i <= count; i++) {
+        ret_parts[i] = parts[i];
+    }
     *ret_parts_count = count + 1;
     return GK_OK;
 }

@@ -1,3 +1,7 @@
+/* Records (header and bodies, structs of scalars) to protobuf and back, field by field from the
+ * tables of kinds.c; protobuf-c stays in this file.  Unpacking works in a small arena of its own.
+ * There is one byte string for each record: what was unpacked is packed again and compared, so that
+ * unknown fields, fields that come twice and zeros that are written out are refused. */
 #include "proto/pack.h"
 
 #include "common/assert.h"

@@ -55,7 +55,7 @@ struct gk_spec {
     float lr_min; /* COSINE: at step `steps` */
     char model[GK_TENSOR_NAME_BYTES];
     uint64_t params_count;     /* d */
-    struct gk_tensor *tensors; /* borrowed by encode; owned after decode */
+    const struct gk_tensor *tensors; /* borrowed by encode; owned after decode */
     uint32_t tensors_count;
 };
 

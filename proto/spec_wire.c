@@ -236,7 +236,8 @@ static enum gk_err get_fixed(struct reader *in, struct gk_spec *spec, struct gk_
     return GK_OK;
 }
 
-static enum gk_err get_rest(struct reader *in, struct gk_spec *spec, struct gk_words *words)
+static enum gk_err get_rest(struct reader *in, struct gk_spec *spec, struct gk_tensor *tensors,
+                            struct gk_words *words)
 {
     uint64_t offset = 0;
 
@@ -245,9 +246,8 @@ static enum gk_err get_rest(struct reader *in, struct gk_spec *spec, struct gk_w
     }
     get_name(in, spec->model);
     for (uint32_t i = 0; i < spec->tensors_count && !in->ended; i++) {
-        get_tensor(in, &spec->tensors[i], offset);
-        offset = spec->tensors[i].count > UINT64_MAX - offset ? UINT64_MAX
-                                                              : offset + spec->tensors[i].count;
+        get_tensor(in, &tensors[i], offset);
+        offset = tensors[i].count > UINT64_MAX - offset ? UINT64_MAX : offset + tensors[i].count;
     }
     if (in->ended) {
         return corrupt(words, "cut short, or a name or shape that is too long");
@@ -280,6 +280,7 @@ enum gk_err gk_spec_decode(const uint8_t *bytes, size_t bytes_count, struct gk_s
 {
     struct reader in = {.at = bytes, .left = bytes_count};
     struct gk_spec spec = {0};
+    struct gk_tensor *tensors;
     enum gk_err err;
 
     if (bytes_count > GK_SPEC_BYTES_MAX) {
@@ -289,12 +290,13 @@ enum gk_err gk_spec_decode(const uint8_t *bytes, size_t bytes_count, struct gk_s
     if (err) {
         return err;
     }
-    spec.tensors = calloc(spec.tensors_count, sizeof(*spec.tensors));
-    if (!spec.tensors) {
+    tensors = calloc(spec.tensors_count, sizeof(*tensors));
+    spec.tensors = tensors;
+    if (!tensors) {
         gk_words_set(words, "spec: no memory");
         return GK_E_NOMEM;
     }
-    err = get_rest(&in, &spec, words);
+    err = get_rest(&in, &spec, tensors, words);
     err = err ? err : check_same(&spec, bytes, bytes_count, words);
     if (err) {
         gk_spec_clear(&spec);
@@ -306,7 +308,7 @@ enum gk_err gk_spec_decode(const uint8_t *bytes, size_t bytes_count, struct gk_s
 
 void gk_spec_clear(struct gk_spec *spec)
 {
-    free(spec->tensors);
+    free((void *)spec->tensors); /* const for those who look */
     memset(spec, 0, sizeof(*spec));
 }
 

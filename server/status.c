@@ -10,7 +10,9 @@
 
 static json_t *seconds(uint64_t us)
 {
-    return json_real((double)(us / 1000) / 1e3); /* in milliseconds: nobody reads more digits */
+    uint64_t ms = us / 1000; /* nobody reads more digits */
+
+    return json_real((double)ms / 1e3);
 }
 
 /* What the last PING said, unless the job has gone on since: shards are never two versions apart.

@@ -132,9 +132,7 @@ static enum gk_err make_spec(struct gk_trainer *trainer, int *ret_exit, struct g
     }
     spec->lr_min = spec->schedule == GK_SCHEDULE_COSINE ? (float)options->lr_min : 0;
     (void)snprintf(spec->model, sizeof(spec->model), "%s", options->model);
-    /* The table is borrowed from the model: encode only reads it. */
-    spec->tensors = (struct gk_tensor *)(uintptr_t)gk_model_tensors(
-        trainer->model, &spec->tensors_count, &spec->params_count);
+    spec->tensors = gk_model_tensors(trainer->model, &spec->tensors_count, &spec->params_count);
     trainer->params_count = spec->params_count;
     err = push_max(options, spec->params_count, &spec->push_max, words);
     if (err) {

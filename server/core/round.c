@@ -207,6 +207,27 @@ void gk_server_round_close(struct gk_server *server)
     round->op = gk_server_emit_op(server, action);
 }
 
+/* A value of the push beyond the limit. */
+static bool exceeds(const struct gk_assembly *assembly, float limit, float *ret_value)
+{
+    for (uint32_t c = 0; c < assembly->chunks; c++) {
+        const struct gk_piece *piece = &assembly->pieces[c];
+        const float *val;
+
+        if (!piece->val) {
+            continue; /* an empty chunk has no values */
+        }
+        val = (const float *)(const void *)piece->val->data;
+        for (uint64_t j = 0; j < piece->count; j++) {
+            if (fabsf(val[j]) > limit) {
+                *ret_value = val[j];
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 /* Every pushed value is finite (proto/ checks it), so an overflowing sum needs at least one value
  * above FLT_MAX / N. */
 static void name_overflow(const struct gk_server *server, struct gk_words *words)
@@ -216,22 +237,14 @@ static void name_overflow(const struct gk_server *server, struct gk_words *words
 
     for (uint32_t i = 0; i < round->contributions_count; i++) {
         uint32_t rank = round->contributions[i].rank;
-        const struct gk_assembly *assembly = &server->live.members[rank].push.assembly;
+        float value;
 
-        for (uint32_t c = 0; c < assembly->chunks; c++) {
-            const struct gk_piece *piece = &assembly->pieces[c];
-            const float *val = piece->val ? (const float *)(const void *)piece->val->data : NULL;
-
-            for (uint64_t j = 0; j < piece->count; j++) {
-                if (fabsf(val[j]) > limit) {
-                    gk_words_set(
-                        words,
-                        "the sum of step %" PRIu64 " overflows: rank %" PRIu32
-                        " pushed %g; a smaller learning rate or gradient clipping would help",
-                        server->image->version, rank, (double)val[j]);
-                    return;
-                }
-            }
+        if (exceeds(&server->live.members[rank].push.assembly, limit, &value)) {
+            gk_words_set(words,
+                         "the sum of step %" PRIu64 " overflows: rank %" PRIu32
+                         " pushed %g; a smaller learning rate or gradient clipping would help",
+                         server->image->version, rank, (double)value);
+            return;
         }
     }
     gk_words_set(words, "the sum of step %" PRIu64 " is not finite", server->image->version);

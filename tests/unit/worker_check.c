@@ -212,7 +212,7 @@ static const struct canary canaries[] = {
     {GK_PHASE_EXCHANGING, push_of_no_step_made, "entry->push->step >= worker->first_step"},
     {GK_PHASE_EXCHANGING, persisted_nothing, "!entry->persisted"},
     {GK_PHASE_EXCHANGING, decided_nothing, "entry->push || !entry->decided[s]"},
-    {GK_PHASE_EXCHANGING, decided_and_kept, "!decided"},
+    {GK_PHASE_EXCHANGING, decided_and_kept, "decided < worker->config->servers"},
     {GK_PHASE_EXCHANGING, one_step_twice, "worker->ring[j].push->step != entry->push->step"},
     {GK_PHASE_COMPUTING, no_room, "gk_ring_has_room(worker)"},
     {GK_PHASE_COMPUTING, pull_unfinished, "gk_window_complete(&shard->pull)"},

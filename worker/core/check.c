@@ -58,56 +58,75 @@ static void check_shard(const struct gk_worker *worker, const struct gk_shard *s
     }
 }
 
+static void check_held(const struct gk_worker *worker, const struct gk_ring_entry *entry)
+{
+    uint64_t step = entry->push->step;
+    bool under_way = worker->phase == GK_PHASE_PERSISTING && step == worker->target;
+
+    GK_ASSERT(entry->push->step >= worker->first_step && step < worker->next_step);
+    GK_ASSERT(entry->persisted || under_way || worker->phase == GK_PHASE_DONE);
+    for (const struct gk_ring_entry *other = worker->ring; other < entry; other++) {
+        GK_ASSERT(!other->push || other->push->step != step);
+    }
+}
+
 /* Exactly the steps [next_step - pushes, next_step), the newest of them perhaps not yet persisted.
  */
 static void check_ring(const struct gk_worker *worker)
 {
     for (uint32_t i = 0; i < GK_RING_ENTRIES; i++) {
         const struct gk_ring_entry *entry = &worker->ring[i];
-        bool decided = true;
+        uint32_t decided = 0;
 
         for (uint32_t s = 0; s < worker->config->servers; s++) {
             GK_ASSERT(entry->push || !entry->decided[s]);
-            decided = decided && entry->decided[s];
+            decided += entry->decided[s] ? 1 : 0;
         }
-        if (!entry->push) {
+        if (entry->push) {
+            GK_ASSERT(decided < worker->config->servers);
+            check_held(worker, entry);
+        } else {
             GK_ASSERT(!entry->persisted);
-            continue;
-        }
-        GK_ASSERT(!decided);
-        GK_ASSERT(entry->push->step >= worker->first_step && entry->push->step < worker->next_step);
-        GK_ASSERT(entry->persisted || worker->phase == GK_PHASE_DONE ||
-                  (worker->phase == GK_PHASE_PERSISTING && entry->push->step == worker->target));
-        for (uint32_t j = 0; j < i; j++) {
-            GK_ASSERT(!worker->ring[j].push || worker->ring[j].push->step != entry->push->step);
         }
     }
+}
+
+static void check_phase_of(const struct gk_worker *worker, const struct gk_shard *shard,
+                           bool settled)
+{
+    bool leaving = worker->phase == GK_PHASE_LEAVING;
+
+    if (worker->phase == GK_PHASE_IDLE || worker->phase == GK_PHASE_JOINING) {
+        GK_ASSERT(shard->push.chunks == 0 && shard->pull.chunks == 0);
+    } else {
+        GK_ASSERT(shard->pull.chunks > 0 && shard->pull_version == worker->target);
+    }
+    GK_ASSERT(!settled || gk_window_complete(&shard->pull));
+    GK_ASSERT(leaving || (!shard->left && shard->leave.req_id == 0));
 }
 
 /* Outside EXCHANGING either nothing was fetched yet, or all of `target` is installed. */
 static void check_phase(const struct gk_worker *worker)
 {
-    bool joined = worker->phase != GK_PHASE_IDLE && worker->phase != GK_PHASE_JOINING;
-    bool settled = worker->phase == GK_PHASE_COMPUTING || worker->phase == GK_PHASE_PERSISTING ||
-                   worker->phase == GK_PHASE_EVALUATING || worker->phase == GK_PHASE_LEAVING;
+    bool early = worker->phase == GK_PHASE_IDLE || worker->phase == GK_PHASE_JOINING;
+    bool settled = !early && worker->phase != GK_PHASE_EXCHANGING;
 
     if (worker->phase == GK_PHASE_DONE) {
         return;
     }
-    GK_ASSERT(!joined || worker->all_welcomed);
+    GK_ASSERT(early || worker->all_welcomed);
     for (uint32_t i = 0; i < worker->config->servers; i++) {
-        const struct gk_shard *shard = &worker->shards[i];
-
-        GK_ASSERT(joined || (shard->push.chunks == 0 && shard->pull.chunks == 0));
-        GK_ASSERT(!joined || (shard->pull.chunks > 0 && shard->pull_version == worker->target));
-        GK_ASSERT(!settled || gk_window_complete(&shard->pull));
-        GK_ASSERT(worker->phase == GK_PHASE_LEAVING || (!shard->left && shard->leave.req_id == 0));
+        check_phase_of(worker, &worker->shards[i], settled);
     }
     GK_ASSERT(!settled || worker->version == worker->target);
-    GK_ASSERT(worker->phase != GK_PHASE_PERSISTING || worker->next_step == worker->target + 1);
-    GK_ASSERT(worker->phase != GK_PHASE_COMPUTING || worker->next_step == worker->target);
-    GK_ASSERT(worker->phase != GK_PHASE_COMPUTING || gk_ring_has_room(worker));
-    GK_ASSERT(worker->phase != GK_PHASE_LEAVING || worker->version >= worker->config->spec->steps);
+    if (worker->phase == GK_PHASE_PERSISTING) {
+        GK_ASSERT(worker->next_step == worker->target + 1);
+    } else if (worker->phase == GK_PHASE_COMPUTING) {
+        GK_ASSERT(worker->next_step == worker->target);
+        GK_ASSERT(gk_ring_has_room(worker));
+    } else if (worker->phase == GK_PHASE_LEAVING) {
+        GK_ASSERT(worker->version >= worker->config->spec->steps);
+    }
 }
 
 void gk_worker_check(const struct gk_worker *worker)
