@@ -213,7 +213,7 @@ static const struct canary canaries[] = {
     {GK_PHASE_EXCHANGING, persisted_nothing, "!entry->persisted"},
     {GK_PHASE_EXCHANGING, decided_nothing, "entry->push || !entry->decided[s]"},
     {GK_PHASE_EXCHANGING, decided_and_kept, "decided < worker->config->servers"},
-    {GK_PHASE_EXCHANGING, one_step_twice, "worker->ring[j].push->step != entry->push->step"},
+    {GK_PHASE_EXCHANGING, one_step_twice, "other->push->step != step"},
     {GK_PHASE_COMPUTING, no_room, "gk_ring_has_room(worker)"},
     {GK_PHASE_COMPUTING, pull_unfinished, "gk_window_complete(&shard->pull)"},
     {GK_PHASE_EVALUATING, pull_unfinished, "gk_window_complete(&shard->pull)"},
