@@ -20,7 +20,9 @@
 #include "server/copies.h"
 #include "server/core/server.h"
 #include "server/memory.h"
+#include "server/replies.h"
 #include "server/status.h"
+#include "server/work.h"
 
 #include <uv.h>
 
@@ -30,30 +32,17 @@
 
 enum { EVENTS_MAX = 16, LINGER_MS = 1000 };
 
-struct job { /* one computation; the core has at most one of each kind in flight */
-    enum gk_server_action_kind kind;
-    uint64_t op;
-    const void *args;
-    struct gk_server_setup setup; /* SETUP */
-    enum gk_err err;
-    struct gk_words words; /* of a SETUP that failed */
-};
-
 struct shell {
     uv_loop_t loop;
     struct gk_daemon daemon;
     struct gk_timer *timer;
     void *zmq;
     struct gk_zsock *zsock;
-    struct gk_compute *compute;
-    const struct gk_vector_ops *ops;
-    struct gk_queue *queue; /* of the compute thread, while there is one */
-    struct job jobs[GK_SERVER_ACTION_KINDS_COUNT];
+    struct gk_work work;
 
     struct gk_server_config config;
     struct gk_server *core;
     struct gk_server_actions *actions;
-    struct gk_server_memory memory; /* of the compute thread during a SETUP */
     struct gk_copies copies;
     bool diverged; /* a parameter is not finite: told to stop */
 
@@ -70,109 +59,19 @@ static void feed(struct shell *shell, const struct gk_server_event *event)
     gk_feed_put(&shell->feed, event);
 }
 
-/* Computations: on the compute thread, then back on the loop thread. */
-
-static enum gk_err set_up(struct shell *shell, struct job *job)
-{
-    gk_server_memory_free(shell->ops, shell->queue, &shell->memory);
-    return gk_server_memory_alloc(shell->ops, shell->queue, &job->setup, &shell->memory,
-                                  &job->words);
-}
-
-static void run_job(void *context, void *item)
-{
-    struct shell *shell = context;
-    struct job *job = item;
-    struct gk_ticket ticket = {0};
-
-    if (job->kind == GK_SERVER_SETUP) {
-        job->err = set_up(shell, job);
-        return;
-    }
-    if (job->kind == GK_SERVER_SUM) {
-        ticket = shell->ops->sum(shell->queue, job->args);
-    } else if (job->kind == GK_SERVER_APPLY) {
-        ticket = shell->ops->apply(shell->queue, job->args);
-    } else {
-        ticket = shell->ops->hash(shell->queue, job->args);
-    }
-    job->err = shell->ops->wait(shell->queue, ticket);
-}
-
 static void check_alarms(struct shell *shell)
 {
     gk_daemon_alarm(&shell->daemon, gk_zsock_stats(shell->zsock)->missed_wakes,
-                    gk_compute_mode_corrections(shell->compute));
+                    gk_compute_mode_corrections(shell->work.compute));
 }
 
-static void job_done(void *context, void *item)
+static void work_done(void *context, const struct gk_server_event *event)
 {
-    struct shell *shell = context;
-    const struct job *job = item;
-    struct gk_server_event event = {.kind = GK_SERVER_SUM_DONE, .op = job->op, .err = job->err};
-
-    if (job->kind == GK_SERVER_SETUP) {
-        event.kind = GK_SERVER_SETUP_DONE;
-        event.words = job->words.text;
-        event.memory = shell->memory;
-    } else if (job->kind == GK_SERVER_APPLY) {
-        event.kind = GK_SERVER_APPLY_DONE;
-    } else if (job->kind == GK_SERVER_HASH) {
-        event.kind = GK_SERVER_HASH_DONE;
-    }
-    check_alarms(shell);
-    feed(shell, &event);
-}
-
-static void submit(struct shell *shell, const struct gk_server_action *action, const void *args)
-{
-    struct job *job = &shell->jobs[action->kind];
-    struct gk_compute_job compute_job = {.run = run_job, .done = job_done, .job = job};
-    enum gk_err err;
-
-    *job = (struct job){.kind = action->kind, .op = action->op, .args = args};
-    if (action->kind == GK_SERVER_SETUP) {
-        job->setup = action->u.setup;
-    }
-    err = gk_compute_submit(shell->compute, &compute_job);
-    GK_ASSERT(!err); /* at most one of each kind: the queue cannot be full */
+    check_alarms(context);
+    feed(context, event);
 }
 
 /* Messages out. */
-
-static void send_msg(struct shell *shell, uint64_t route, const struct gk_msg *msg)
-{
-    struct gk_buf *parts[GK_PARTS_MAX];
-    uint32_t parts_count;
-    enum gk_err err = gk_msg_to_wire(msg, parts, &parts_count);
-
-    if (err) {
-        gk_log(GK_LOG_WARN, "SERVER-SEND", "%s: %s; the peer will ask again",
-               gk_kind_name(msg->h.kind), gk_err_text(err));
-        return;
-    }
-    /* A full outbox drops the message and counts it; the peer asks again. */
-    (void)gk_zsock_send(shell->zsock, route, parts, parts_count);
-    for (uint32_t i = 0; i < parts_count; i++) {
-        gk_buf_unref(parts[i]);
-    }
-}
-
-/* Takes the frame; without one nothing is sent, and the peer asks again.  `crc` 0: not known. */
-static void send_frame(struct shell *shell, struct gk_server_action *action, struct gk_buf *frame,
-                       uint32_t crc)
-{
-    if (!frame) {
-        gk_log(GK_LOG_WARN, "SERVER-SEND", "%s: no memory; the peer will ask again",
-               gk_kind_name(action->msg.h.kind));
-        return;
-    }
-    action->msg.frame[0] = frame;
-    action->msg.known_crc[0] = crc;
-    action->msg.frames_count = 1;
-    send_msg(shell, action->route, &action->msg);
-    gk_msg_clear(&action->msg);
-}
 
 /* Finite sums can still add up to parameters that are not: the workers would refuse them and wait
  * for ever. */
@@ -196,7 +95,7 @@ static void send_params(struct shell *shell, struct gk_server_action *action)
         }
         return;
     }
-    send_frame(shell, action, copy, crc);
+    gk_replies_send_frame(shell->zsock, action, copy, crc);
 }
 
 static struct gk_buf *status_of(const struct shell *shell)
@@ -207,7 +106,7 @@ static struct gk_buf *status_of(const struct shell *shell)
         .now_us = gk_now_us(),
         .started_us = shell->started_us,
         .net = gk_zsock_stats(shell->zsock),
-        .mode_corrections = gk_compute_mode_corrections(shell->compute),
+        .mode_corrections = gk_compute_mode_corrections(shell->work.compute),
     };
 
     return gk_server_status(&facts);
@@ -215,7 +114,7 @@ static struct gk_buf *status_of(const struct shell *shell)
 
 /* Actions. */
 
-static void compute_closed(void *context)
+static void threads_closed(void *context)
 {
     struct shell *shell = context;
 
@@ -231,9 +130,10 @@ static void shut_down(struct shell *shell)
     if (shell->zsock) {
         gk_zsock_close(shell->zsock, LINGER_MS);
     }
-    if (shell->compute) { /* a library may have hung there; the core's timer is free by now */
+    if (shell->work
+            .compute) { /* a library or a disk may have hung; the core's timer is free by now */
         gk_timer_arm(shell->timer, gk_now_us() + GK_DAEMON_COMPUTE_US);
-        gk_compute_close(shell->compute, compute_closed);
+        gk_compute_close(shell->work.compute, threads_closed);
     } else {
         gk_timer_close(shell->timer);
     }
@@ -251,39 +151,42 @@ static void leave(struct shell *shell, const struct gk_server_action *action)
     shut_down(shell);
 }
 
-static void perform(struct shell *shell, struct gk_server_action *action)
+static void write_record(struct shell *shell, const struct gk_server_action *action)
 {
     struct gk_server_event written = {.kind = GK_SERVER_WRITE_DONE, .op = action->op};
 
+    if (action->u.record->type == GK_RECORD_INIT) {
+        gk_copies_forget(&shell->copies); /* they may be of a former init */
+    }
+    feed(shell, &written); /* without a state directory there is nothing to wait for */
+}
+
+static void perform(struct shell *shell, struct gk_server_action *action)
+{
     switch (action->kind) {
     case GK_SERVER_SEND:
-        send_msg(shell, action->route, &action->msg);
+        gk_replies_send(shell->zsock, action->route, &action->msg);
         break;
     case GK_SERVER_PARAMS:
         send_params(shell, action);
         break;
     case GK_SERVER_STATUS:
-        send_frame(shell, action, status_of(shell), 0);
+        gk_replies_send_frame(shell->zsock, action, status_of(shell), 0);
         break;
     case GK_SERVER_SETUP:
         gk_copies_forget(&shell->copies);
-        submit(shell, action, NULL);
+        gk_work_submit(&shell->work, action);
         break;
     case GK_SERVER_SUM:
-        submit(shell, action, action->u.sum);
+    case GK_SERVER_HASH:
+        gk_work_submit(&shell->work, action);
         break;
     case GK_SERVER_WRITE:
-        if (action->u.record->type == GK_RECORD_INIT) {
-            gk_copies_forget(&shell->copies); /* they may be of a former init */
-        }
-        feed(shell, &written); /* without a state directory there is nothing to wait for */
+        write_record(shell, action);
         break;
     case GK_SERVER_APPLY:
         gk_copies_forget(&shell->copies);
-        submit(shell, action, action->u.apply);
-        break;
-    case GK_SERVER_HASH:
-        submit(shell, action, action->u.hash);
+        gk_work_submit(&shell->work, action);
         break;
     case GK_SERVER_ARM_TIMER:
         gk_timer_arm(shell->timer, action->u.at_us);
@@ -426,6 +329,8 @@ static enum gk_err open_core(struct shell *shell, const struct gk_server_options
         .local = local,
     };
     shell->started_us = gk_now_us();
+    shell->work.done = work_done;
+    shell->work.context = shell;
     shell->actions = calloc(1, sizeof(*shell->actions));
     err = shell->actions ? gk_random_bytes(&config->seed, sizeof(config->seed)) : GK_E_NOMEM;
     if (!err) {
@@ -435,11 +340,11 @@ static enum gk_err open_core(struct shell *shell, const struct gk_server_options
         gk_words_set(words, "cannot start: %s", gk_err_text(err));
         return err;
     }
-    err = gk_vector_cpu((enum gk_cpu)options->cpu, &shell->ops, words);
+    err = gk_vector_cpu((enum gk_cpu)options->cpu, &shell->work.ops, words);
     if (err == GK_E_UNSUPPORTED) {
         (void)gk_config_blame(options->config, "cpu", words);
     }
-    return err ? err : shell->ops->open(&shell->queue, words);
+    return err ? err : shell->work.ops->open(&shell->work.queue, words);
 }
 
 static enum gk_err open_handles(struct shell *shell, struct gk_words *words)
@@ -448,7 +353,7 @@ static enum gk_err open_handles(struct shell *shell, struct gk_words *words)
 
     gk_words_set(words, "no memory for a timer");
     err = gk_timer_open(&shell->loop, on_timer, shell, &shell->timer);
-    return err ? err : gk_compute_open(&shell->loop, shell, &shell->compute, words);
+    return err ? err : gk_compute_open(&shell->loop, shell, &shell->work.compute, words);
 }
 
 static enum gk_err open_socket(struct shell *shell, const char *address, struct gk_words *words)
@@ -522,7 +427,7 @@ static void start(struct shell *shell)
            " workers (budget %" PRIu64 " MiB, %s)",
            shell->config.shard, shell->config.servers, shell->config.job, address,
            shell->config.workers, shell->config.memory_bytes >> 20,
-           shell->ops->caps(shell->queue)->name);
+           shell->work.ops->caps(shell->work.queue)->name);
     gk_server_options_endpoint(address, endpoint);
     gk_daemon_tell(&shell->daemon,
                    json_pack("{s:s, s:s}", "event", "endpoint", "address", endpoint));
@@ -535,9 +440,9 @@ static void fini(struct shell *shell)
     gk_net_context_free(shell->zmq);
     gk_server_free(shell->core);
     gk_copies_forget(&shell->copies);
-    if (shell->queue) {
-        gk_server_memory_free(shell->ops, shell->queue, &shell->memory);
-        shell->ops->close(shell->queue);
+    if (shell->work.queue) {
+        gk_server_memory_free(shell->work.ops, shell->work.queue, &shell->work.memory);
+        shell->work.ops->close(shell->work.queue);
     }
     free(shell->actions);
     free(shell);
