@@ -24,7 +24,6 @@ enum {
     GK_PUSH_WINDOW = 8, /* push or INIT chunks outstanding per shard */
 
     GK_HASH_EVERY = 25, /* versions whose state hash goes into the log */
-    GK_FOLD_EVERY = 50, /* versions behind the snapshot at which the log is folded */
 
     GK_TENSORS_MAX = 1024,
     GK_TENSOR_NAME_BYTES = 64,
