@@ -8,7 +8,6 @@
 #include <uv.h>
 
 #include <fcntl.h>
-#include <linux/sockios.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -229,7 +228,7 @@ bool gk_link_heard(const struct gk_link *link)
         return true;
     }
     if (uv_fileno((const uv_handle_t *)&link->pipe, &fd) == 0) {
-        (void)ioctl(fd, SIOCOUTQ, &unread); /* a system that does not know it leaves 0 */
+        (void)ioctl(fd, TIOCOUTQ, &unread); /* a system that does not know it leaves 0 */
     }
     return unread <= UNREAD_BYTES_MAX &&
            uv_stream_get_write_queue_size((const uv_stream_t *)&link->pipe) == 0;
