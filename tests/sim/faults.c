@@ -39,7 +39,8 @@ uint64_t gk_sim_work_us(struct gk_sim *sim, uint64_t work_us_max)
 void gk_sim_pause(struct gk_sim *sim, uint32_t index, uint64_t pause_us)
 {
     gk_sim_say(sim, index, "is paused for %.3f s", (double)pause_us / 1e6);
-    sim->nodes[index].paused_us = sim->now_us + pause_us;
+    /* Never earlier than it was to wake up: what came meanwhile waits until then. */
+    sim->nodes[index].paused_us = gk_max_u64(sim->nodes[index].paused_us, sim->now_us + pause_us);
     sim->stats.pauses++;
 }
 
