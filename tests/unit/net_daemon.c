@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static uv_loop_t loop;
@@ -197,6 +198,30 @@ Test(net_daemon, launcher_that_is_stopped)
         gk_daemon_end_loop(&loop);
         (void)close(launcher);
     }
+}
+
+/* Whoever waits for such a launcher still ends at a signal. */
+Test(net_daemon, signal_ends_the_waiting)
+{
+    int ends[2], status = 0;
+    char byte = 0;
+    pid_t pid;
+
+    cr_assert_eq(pipe(ends), 0);
+    pid = fork();
+    cr_assert_geq(pid, 0);
+    if (pid == 0) {
+        start(true);
+        for (int i = 0; i < 5000; i++) {
+            gk_daemon_tell(&daemon_, json_pack("{s:s}", "event", "note"));
+        }
+        gk_daemon_close(&daemon_);
+        _exit(write(ends[1], &byte, 1) == 1 ? uv_run(&loop, UV_RUN_DEFAULT) : 2);
+    }
+    cr_assert_eq(read(ends[0], &byte, 1), 1);
+    cr_assert_eq(kill(pid, SIGTERM), 0);
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_expect(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM, "%d", status);
 }
 
 Test(net_daemon, early_death)
