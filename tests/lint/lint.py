@@ -27,14 +27,15 @@ LAYERS = {
     "proto": (["common", "proto"], LIBC | {"gkps.pb-c.h", "protobuf-c/"}),
     "cuda": (["common", "cuda"], LIBC | {"cuda_runtime.h", "cublas_v2.h"}),
     "server/core": (["common", "proto", "server/core"], LIBC),
+    "server/store": (["common", "proto", "server/core", "server/store"], SYSTEM),
     "worker/core": (["common", "proto", "worker/core"], LIBC),
     "worker/select": (["common", "worker/select"], LIBC),
     "worker/model": (["common", "proto", "worker/model"], LIBC | {"cblas.h", "openblas_config.h", "pthread.h"}),
     "worker/data": (["common", "worker/data"], SYSTEM | {"zlib.h"}),
-    "server": (["common", "common/net", "proto", "cuda", "server/core", "server"], SYSTEM | {"uv.h", "jansson.h"}),
+    "server": (["common", "common/net", "proto", "cuda", "server/core", "server/store", "server"], SYSTEM | {"uv.h", "jansson.h"}),
     "worker": (["common", "common/net", "proto", "cuda", "worker/core", "worker/select", "worker/model", "worker/data",
                 "worker"], SYSTEM | {"uv.h", "jansson.h"}),
-    "tool": (["common", "common/net", "proto", "tool"], SYSTEM | {"uv.h", "jansson.h"}),
+    "tool": (["common", "common/net", "proto", "tool"], SYSTEM | {"uv.h", "jansson.h", "yaml.h"}),
 }
 
 PURE = ("server/core", "worker/core")
