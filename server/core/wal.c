@@ -123,7 +123,7 @@ enum gk_err gk_wal_segment_decode(const uint8_t bytes[GK_WAL_SEGMENT_BYTES], enu
     if (get_u16(bytes + SEGMENT_FORMAT) != GK_WAL_FORMAT) {
         gk_words_set(words, "format %" PRIu16 ", this program knows %d",
                      get_u16(bytes + SEGMENT_FORMAT), (int)GK_WAL_FORMAT);
-        return GK_E_CORRUPT;
+        return GK_E_UNSUPPORTED;
     }
     if (get_u16(bytes + SEGMENT_FORMAT + 2) != 0 || bytes[SEGMENT_REST - 1] != 0 ||
         !all_zero(bytes + SEGMENT_REST, SEGMENT_CRC - SEGMENT_REST)) {
@@ -366,7 +366,9 @@ enum gk_err gk_wal_head_decode(const uint8_t bytes[GK_WAL_HEADER_BYTES], struct 
         return bad(words, "the checksum of the record's header is wrong");
     }
     if (get_u16(bytes + AT_FORMAT) != GK_WAL_FORMAT) {
-        return bad(words, "a record of another format");
+        gk_words_set(words, "a record of format %" PRIu16 ", this program knows %d",
+                     get_u16(bytes + AT_FORMAT), (int)GK_WAL_FORMAT);
+        return GK_E_UNSUPPORTED;
     }
     record->type = get_u16(bytes + AT_TYPE);
     record->job_uid = (struct gk_uid){gk_get_u64(bytes + AT_UID), gk_get_u64(bytes + AT_UID + 8)};

@@ -41,7 +41,8 @@ struct gk_wal_segment {
 
 enum gk_wal_file { GK_WAL_FILE_LOG, GK_WAL_FILE_JOB };
 
-/* Returns the header's checksum, which the first record carries. */
+/* Returns the header's checksum, which the first record carries; decoding gives GK_E_CORRUPT, or
+ * GK_E_UNSUPPORTED for a whole header of another format. */
 uint32_t gk_wal_segment_encode(const struct gk_wal_segment *segment, enum gk_wal_file kind,
                                uint8_t ret[GK_WAL_SEGMENT_BYTES]);
 enum gk_err gk_wal_segment_decode(const uint8_t bytes[GK_WAL_SEGMENT_BYTES], enum gk_wal_file kind,
@@ -81,7 +82,8 @@ struct gk_wal_head {         /* a header that was read */
     uint32_t payload_crc, crc;
 };
 
-/* Parse and check what needs no predecessor.  GK_E_CORRUPT and words. */
+/* Parse and check what needs no predecessor.  GK_E_CORRUPT, GK_E_UNSUPPORTED (a whole header of
+ * another format) and words. */
 enum gk_err gk_wal_head_decode(const uint8_t bytes[GK_WAL_HEADER_BYTES], struct gk_wal_head *ret,
                                struct gk_words *words);
 

@@ -38,9 +38,12 @@ struct gk_store_setup { /* borrowed during gk_store_open() only, but for disk, o
     uint64_t fold_every;    /* versions behind the snapshot that trigger a fold; 0: never */
     uint64_t log_bytes_max; /* of all segments; a fold is due when they reach half of it */
     uint64_t keep_versions; /* how far back a rewind must be possible */
+    uint32_t block_floats;  /* of a snapshot, 0: GK_SNAPSHOT_BLOCK_FLOATS; smaller in tests */
+    uint64_t batch_bytes;   /* of records that are replayed at once, 0: 128 MiB */
     const struct gk_vector_ops *ops;
-    /* Allocates what a shard of this size needs (also the planes' memory of the running core).
-     * GK_E_NOMEM and words. */
+    /* Allocates what a shard of this size needs (also the planes' memory of the running core);
+     * called once at most, and what it gave stays the caller's when the open fails.  GK_E_NOMEM and
+     * words. */
     enum gk_err (*allocate)(void *context, const struct gk_image *image,
                             struct gk_server_memory *ret_memory, struct gk_words *words);
     void *context;
@@ -53,7 +56,8 @@ struct gk_recovered {       /* what the directory held */
     struct gk_server_memory memory; /* planes at image->version; all NULL when not initialised */
     uint64_t records;               /* that were replayed behind the snapshot */
     uint64_t cut_bytes;             /* of a torn tail */
-    struct gk_words cut;            /* file, offset and why; empty: nothing was cut */
+    struct gk_words cut;            /* file, offset and why, also of a damaged snapshot that an
+                                       older one replaced; empty: nothing was cut */
 };
 
 /* Lock the directory, recover, sync files and directory, and write down the new life
@@ -86,8 +90,10 @@ enum gk_err gk_store_sync(struct gk_store *store, uint64_t *ret_durable_version,
 bool gk_store_fold_due(const struct gk_store *store);
 
 /* Write the next snapshot, check its hash against the one in the log, and remove what lies behind
- * the last two snapshots and keep_versions.  GK_E_LIMIT: no room now, the old snapshot stays and
- * the fold is due again later.  GK_E_CORRUPT: file, offset; the hashes differ. */
+ * the last two snapshots and keep_versions (or behind this one alone, when the log would else keep
+ * more than half of its bytes).  *ret_version is that of the newest snapshot, also when there was
+ * nothing to fold.  GK_E_LIMIT: no room now, the old snapshot stays and the fold is due again
+ * later.  GK_E_CORRUPT: file, offset; the hashes differ.  GK_E_IO, GK_E_NOMEM. */
 enum gk_err gk_store_fold(struct gk_store *store, uint64_t *ret_version, struct gk_words *words);
 
 struct gk_store_stats { /* for STATUS */
