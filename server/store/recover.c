@@ -395,11 +395,6 @@ static enum gk_err try_from(struct recovery *recovery, struct gk_known *snapshot
     }
     if (store->shared->segments.count == 0) { /* an operator has begun a new epoch; or nothing */
         store->number = snapshot ? snapshot->number : 0;
-        if (snapshot && snapshot->epoch == 0) {
-            gk_words_set(words, "%s: the log behind version %" PRIu64 " is missing",
-                         store->place.directory, snapshot->version);
-            err = GK_E_CORRUPT;
-        }
     } else {
         recovery->walk = (struct gk_walk){
             .place = &store->place,
@@ -548,6 +543,29 @@ static enum gk_err claim(struct gk_store *store, struct gk_words *words)
     return err;
 }
 
+/* A fold ends where a segment begins, so the newest snapshot (but version 0, or the one that begins
+ * an epoch) has a segment of its version: without it versions would be lost in silence. */
+static enum gk_err check_complete(const struct gk_store *store, struct gk_words *words)
+{
+    const struct gk_known_list *snapshots = &store->shared->snapshots;
+    const struct gk_known_list *segments = &store->shared->segments;
+    const struct gk_known *newest = &snapshots->list[snapshots->count - 1];
+    struct gk_name log = gk_name_segment(newest->epoch, newest->version);
+    struct gk_name snapshot = gk_name_snapshot(newest->epoch, newest->version);
+
+    if (segments->count == 0 && newest->epoch > 0) {
+        return GK_OK; /* an operator has begun an epoch */
+    }
+    for (uint32_t i = 0; i < segments->count; i++) {
+        if (segments->list[i].version == newest->version) {
+            return GK_OK;
+        }
+    }
+    gk_words_set(words, "%s/%s is missing, the log behind %s", store->place.directory, log.text,
+                 snapshot.text);
+    return GK_E_CORRUPT;
+}
+
 enum gk_err gk_store_recover(struct gk_store *store, const struct gk_store_setup *setup,
                              struct gk_recovered *recovered, struct gk_words *words)
 {
@@ -572,9 +590,11 @@ enum gk_err gk_store_recover(struct gk_store *store, const struct gk_store_setup
         return GK_E_CORRUPT;
     }
     err = read_segments(&recovery, words);
-    if (!err) {
-        err = shared->snapshots.count > 0 ? from_snapshots(&recovery, words)
-                                          : try_from(&recovery, NULL, words);
+    if (!err && shared->snapshots.count == 0) {
+        err = try_from(&recovery, NULL, words);
+    } else {
+        err = err ? err : check_complete(store, words);
+        err = err ? err : from_snapshots(&recovery, words);
     }
     if (err) {
         return err;
