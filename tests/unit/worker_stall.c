@@ -124,9 +124,10 @@ Test(stall, exchanging)
         "step 3: waiting 25.0 s for shard 1 at tcp://b:2: connected, but silent for 25.0 s",
         "step 3: waiting 25.0 s for rank 0 and 2 more, which shard 1 at tcp://b:2 has missed for",
         "step 3: waiting 25.0 s for shard 1 at tcp://b:2 to answer",
+        "step 3: waiting 25.0 s for shard 1 at tcp://b:2, whose disk has been full for 24.5 s",
     };
 
-    for (uint32_t how = 0; how < 4; how++) {
+    for (uint32_t how = 0; how < 5; how++) {
         struct rig rig;
         struct toy toy;
         uint64_t from_us;
@@ -146,9 +147,9 @@ Test(stall, exchanging)
             toy_serve_some(&toy, 1);
             while (how >= 2 && (ping = rig_take(&rig, 1, GK_KIND_PING))) {
                 toy_handle(&toy, 1, ping);
-                if (how == 2) {
-                    toy.replies[0].msg.body.ping.waits = GK_WAIT_RANK;
-                    toy.replies[0].msg.body.ping.waits_count = 3;
+                if (how == 2 || how == 4) {
+                    toy.replies[0].msg.body.ping.waits = how == 2 ? GK_WAIT_RANK : GK_WAIT_DISK;
+                    toy.replies[0].msg.body.ping.waits_count = how == 2 ? 3 : 0;
                     toy.replies[0].msg.body.ping.waits_version = 4;
                     toy.replies[0].msg.body.ping.waits_us = rig.now_us - from_us;
                 }
