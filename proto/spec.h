@@ -54,7 +54,7 @@ struct gk_spec {
     uint32_t milestones_count;
     float lr_min; /* COSINE: at step `steps` */
     char model[GK_TENSOR_NAME_BYTES];
-    uint64_t params_count;     /* d */
+    uint64_t params_count;           /* d */
     const struct gk_tensor *tensors; /* borrowed by encode; owned after decode */
     uint32_t tensors_count;
 };

@@ -76,7 +76,7 @@ struct gk_worker {
     uint32_t rank; /* GK_RANK_ANY until shard 0 has assigned one */
     uint64_t life_nonce;
     uint32_t incarnation;
-    uint32_t born_incarnation; /* of this life at its start */
+    uint32_t born_incarnation;                       /* of this life at its start */
     uint32_t memory_incarnation, former_incarnation; /* first and last one with this memory */
     uint32_t epoch;
     struct gk_uid job_uid; /* known once joined */
