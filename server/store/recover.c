@@ -54,6 +54,7 @@ static enum gk_err write_job(struct gk_store *store, struct gk_words *words)
     uint8_t bytes[GK_WAL_SEGMENT_BYTES];
     const struct gk_piece_of_file piece = {bytes, sizeof(bytes)};
     struct gk_file *file = NULL;
+    const char *what = "write it";
     int number = 0;
     enum gk_err err =
         ops->open(store->place.disk, GK_STORE_JOB_TEMPORARY, true, true, &file, &number);
@@ -62,12 +63,12 @@ static enum gk_err write_job(struct gk_store *store, struct gk_words *words)
     (void)gk_wal_segment_encode(&owner, GK_WAL_FILE_JOB, bytes);
     err = err ? err : ops->write(file, 0, &piece, 1, &number);
     if (!err && ops->sync(file, &number) != GK_OK) {
+        what = "sync it";
         err = GK_E_IO;
     }
     ops->close_file(file);
     if (err) {
-        err =
-            gk_place_failed(&store->place, GK_STORE_JOB_TEMPORARY, "write it", err, number, words);
+        err = gk_place_failed(&store->place, GK_STORE_JOB_TEMPORARY, what, err, number, words);
         (void)gk_place_remove(&store->place, GK_STORE_JOB_TEMPORARY, NULL); /* as the next open */
         return err;
     }

@@ -450,7 +450,7 @@ static inline struct disk_inode *disk_left(struct gk_disk *copy, const struct di
     return left;
 }
 
-static inline void disk_keep_name(struct gk_disk *copy, const char *text,
+static inline void disk_keep_name(struct gk_disk *copy, const char text[DISK_NAME_BYTES],
                                   const struct disk_inode *inode, enum disk_loss loss)
 {
     struct disk_name *name = disk_find(copy->names, text);
@@ -460,8 +460,7 @@ static inline void disk_keep_name(struct gk_disk *copy, const char *text,
     } else {
         name = disk_free_name(copy->names);
     }
-    memset(name->text, 0, sizeof(name->text));
-    strncpy(name->text, text, DISK_NAME_BYTES - 1);
+    memcpy(name->text, text, DISK_NAME_BYTES);
     name->inode = disk_left(copy, inode, loss);
 }
 
