@@ -11,9 +11,10 @@ case "${1:-}" in
 -h | --help)
     printf 'usage: tests/containers.sh\n\n'
     printf 'Installs docker, docker-compose and debootstrap if they are missing, builds the image, and runs jobs of\n'
-    printf 'deploy/compose.yaml: undisturbed, and with a server and a worker killed and a server moved to another address.\n'
-    printf 'Starts an engine of its own where none runs, and removes all that it made but the base image in its cache:\n'
-    printf '$GK_CONTAINERS_CACHE, by default /var/tmp/gkps-containers.  As root, or with sudo.\n'
+    printf 'deploy/compose.yaml: undisturbed, on two machines, and with kills and moves to other addresses.\n'
+    printf 'Starts an engine of its own where none runs, and removes all that it made but the base image in its cache,\n'
+    printf 'the folder that the variable GK_CONTAINERS_CACHE names: /var/tmp/gkps-containers by default.  As root, or with\n'
+    printf 'sudo.\n'
     exit 0
     ;;
 "") ;;
