@@ -25,6 +25,13 @@
             "Descriptor inherited from the launcher; 0: none.", NULL, "Log"                        \
     }
 
+#define GK_OPTION_ALLOW_FAULTS(at)                                                                 \
+    {                                                                                              \
+        "allow-faults", GK_OPTION_BOOL, at, "false", NULL, 0, 0, NULL,                             \
+            "Let the launcher lose and damage messages on purpose: gkps run --faults sets it.",    \
+            NULL, "Log"                                                                            \
+    }
+
 /* enum gk_cpu */
 #define GK_OPTION_CPU(at)                                                                          \
     {                                                                                              \

@@ -46,6 +46,7 @@ static const struct gk_option options[] = {
     GK_OPTION_LOG_FORMAT(AT(log_format), "Log"),
     GK_OPTION_LOG_LEVEL(AT(log_level), "info", "Log"),
     GK_OPTION_LAUNCHER_FD(AT(launcher_fd)),
+    GK_OPTION_ALLOW_FAULTS(AT(allow_faults)),
 };
 
 const struct gk_program *gk_server_program(void)

@@ -14,7 +14,8 @@ struct gk_server_options {
     uint64_t deadline_s;
     bool insecure;
     uint64_t launcher_fd; /* 0: none */
-    uint32_t cpu;         /* enum gk_cpu */
+    bool allow_faults;
+    uint32_t cpu; /* enum gk_cpu */
     uint32_t log_format, log_level;
 };
 

@@ -86,21 +86,27 @@ static bool read_who(struct gk_yaml_value map, const char *key, struct gk_faults
     return true;
 }
 
-static bool read_at(struct gk_yaml_value map, struct gk_faults_span *ret)
+static bool read_at(struct gk_yaml_value map, struct gk_faults_span *ret, uint64_t *ret_after_us)
 {
-    struct gk_yaml_value at = gk_yaml_get(map, "at"), value;
+    struct gk_yaml_value at = gk_yaml_get(map, "at"), value, after;
     bool steps;
 
     if (!at.node) {
         return gk_yaml_complain(map, "a fault needs 'at: {step: 20}' or 'at: {time: 1.5 s}'");
     }
-    if (!gk_yaml_expect_map(at, "step|time", "at")) {
+    if (!gk_yaml_expect_map(at, "step|time|after", "at")) {
         return false;
     }
-    if (gk_yaml_count(at) != 1) {
+    after = gk_yaml_get(at, "after");
+    value = gk_yaml_get(at, "step");
+    steps = value.node != 0;
+    if (steps == (gk_yaml_get(at, "time").node != 0)) {
         return gk_yaml_complain(at, "at: a step or a time, one of them");
     }
-    steps = strcmp(gk_yaml_key(at, 0, &value), "step") == 0;
+    if (after.node && (!steps || !gk_faults_read_duration(gk_yaml_text(after), ret_after_us))) {
+        return gk_yaml_complain(after, "after: a time behind a step, such as 300 ms");
+    }
+    value = steps ? value : gk_yaml_get(at, "time");
     if (!gk_faults_read_point(gk_yaml_text(value), steps, ret)) {
         return gk_yaml_complain(value, "at: '%s' is no %s", gk_shown(gk_yaml_text(value)).text,
                                 steps ? "step; say 20, or 10 to 200"
@@ -242,8 +248,9 @@ static bool read_fault(struct gk_yaml_value map, struct gk_fault_line *fault)
 {
     fault->line = gk_yaml_line(map);
     if (!gk_yaml_expect_map(map, "at|do|who|with|for|every|times|chance|amount", "a fault") ||
-        !read_do(map, fault) || !read_who(map, "who", &fault->who) || !read_at(map, &fault->at) ||
-        !read_length(map, fault) || !read_repeats(map, fault) || !read_measures(map, fault)) {
+        !read_do(map, fault) || !read_who(map, "who", &fault->who) ||
+        !read_at(map, &fault->at, &fault->after_us) || !read_length(map, fault) ||
+        !read_repeats(map, fault) || !read_measures(map, fault)) {
         return false;
     }
     fault->with.whom = GK_FAULTS_ALL;

@@ -70,6 +70,7 @@ struct gk_fault_line { /* one of the list `faults` */
     enum gk_faults_do what;
     struct gk_faults_who who, with;
     struct gk_faults_span at, every, length; /* `length`: for; high GK_FAULTS_EVER: ever */
+    uint64_t after_us;                       /* ... behind the point */
     uint32_t times;
     double chance;
     uint64_t amount_us;

@@ -374,13 +374,14 @@ static bool attempt(const struct gk_faults_trial *setup, const struct gk_faults 
         gk_log(GK_LOG_ERROR, "RUN-START-FAILED", "out of memory");
         return false;
     }
-    *trial = (struct trial){.setup = setup,
-                            .stage = {.faults = faults},
-                            .outcome = outcome,
-                            .log_fd = -1,
-                            .report_fd = -1,
-                            .signal_fd = -1,
-                            .begin_us = gk_now_us()};
+    *trial =
+        (struct trial){.setup = setup,
+                       .stage = {.faults = faults, .state_dir = faults ? setup->state_dir : NULL},
+                       .outcome = outcome,
+                       .log_fd = -1,
+                       .report_fd = -1,
+                       .signal_fd = -1,
+                       .begin_us = gk_now_us()};
     started = start(trial);
     if (!started) {
         gk_log(GK_LOG_ERROR, "RUN-START-FAILED", "no process for a run under faults: %s",

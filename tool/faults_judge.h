@@ -16,7 +16,8 @@ struct gk_faults_trial {
     const struct gk_faults *faults;
     gk_faults_launch *launch;
     void *context;
-    FILE *out; /* for what is said when all went as expected; NULL: nothing */
+    const char *state_dir; /* of the run with faults; the undisturbed one keeps nothing */
+    FILE *out;             /* for what is said when all went as expected; NULL: nothing */
 };
 
 /* 0: every expectation holds; 70 and a line of the log for each that does not; the launcher's code

@@ -216,9 +216,13 @@ void gk_faults_play_tick(struct gk_faults_play *play, uint64_t now_us, uint64_t 
 
     end_due(play, now_us, step, false, &how);
     for (uint32_t i = 0; i < play->faults->faults_count; i++) {
-        const struct gk_faults_span *next = &play->lines[i].next;
+        struct gk_faults_span *next = &play->lines[i].next;
+        bool due = next->given && (next->steps ? step : now_us) >= next->low;
 
-        if (next->given && (next->steps ? step : now_us) >= next->low) {
+        if (due && next->steps && play->faults->faults[i].after_us > 0) {
+            next->steps = false; /* the step has come; now it is a matter of time */
+            next->low = now_us + play->faults->faults[i].after_us;
+        } else if (due) {
             fire_line(play, i, now_us, step, &how);
             plan_next(play, i, now_us, step);
         }

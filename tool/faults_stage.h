@@ -8,6 +8,7 @@
 
 struct gk_faults_stage {
     const struct gk_faults *faults; /* NULL: the undisturbed run */
+    const char *state_dir;          /* of the daemons of this run; NULL: they keep none */
     int report_fd;
 };
 

@@ -93,6 +93,7 @@ void gk_launch_drain(struct gk_launch *launch, int code)
         launch->code = code;
     }
     gk_launch_set(launch, GK_LAUNCH_DRAIN);
+    gk_launch_faults_end(launch);
     gk_fleet_cancel(&launch->fleet);
     gk_fleet_signal(&launch->fleet, GK_ROLE_WORKER, SIGTERM);
     if (gk_fleet_running(&launch->fleet, GK_ROLE_WORKER) == 0) {
@@ -298,7 +299,7 @@ void gk_launch_child_done(struct gk_launch *launch, struct gk_child *child)
     case GK_LAUNCH_SUMMARIES:
         if (summed(launch, child) && child->exit_status == 0 && child->term_signal == 0) {
             end_workers(launch);
-        } else {
+        } else if (!gk_launch_faults_died(launch, child)) {
             on_death(launch, child);
         }
         break;
@@ -445,6 +446,7 @@ static void launch_fini(struct gk_launch *launch)
 
     uv_close((uv_handle_t *)&launch->tick, NULL);
     uv_close((uv_handle_t *)&launch->after_reading, NULL);
+    gk_launch_faults_close(launch);
     for (uint32_t i = 0; i < launch->signals_count; i++) {
         uv_close((uv_handle_t *)&launch->signals[i], NULL);
     }
@@ -455,6 +457,7 @@ static void launch_fini(struct gk_launch *launch)
         err = uv_loop_close(&launch->loop);
         GK_ASSERT(err == 0); /* every handle was closed */
         gk_fleet_fini(&launch->fleet);
+        gk_launch_faults_free(launch);
     } /* else: a child that cannot be killed still owns handles; the process ends anyway */
     gk_args_fini(&launch->environment);
 }
@@ -473,7 +476,13 @@ int gk_launch_run(const struct gk_launch_plan *plan, struct gk_tally *tally)
         gk_log(GK_LOG_ERROR, "RUN-START-FAILED", "out of memory");
         return GK_EXIT_INTERNAL;
     }
-    gk_launch_start_servers(&launch);
+    if (gk_launch_faults_open(&launch) != GK_OK) {
+        gk_log(GK_LOG_ERROR, "RUN-START-FAILED", "out of memory");
+        gk_launch_drain(&launch, GK_EXIT_INTERNAL);
+    }
+    if (launch.state == GK_LAUNCH_SERVERS && !gk_launch_faults_plan_start(&launch)) {
+        gk_launch_start_servers(&launch);
+    }
     while (launch.state != GK_LAUNCH_END) {
         (void)uv_run(&launch.loop, UV_RUN_DEFAULT);
     }

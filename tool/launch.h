@@ -46,11 +46,14 @@ enum {                                 /* microseconds */
        GK_LAUNCH_REAP_US = 5 * 1000 * 1000,       /* after SIGKILL: then the system is in trouble */
 };
 
+struct gk_faults_stage;
+
 struct gk_launch_plan {
     const struct gk_run_config *run;
     const char *server_program; /* path, or name to look for in PATH */
     const char *worker_program;
     struct gk_console *console;
+    const struct gk_faults_stage *stage; /* NULL: no fault script judges this run */
 };
 
 /* Run it all; blocks.  The exit code of the run; `tally` (initialised for S and N) holds what was

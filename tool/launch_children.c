@@ -50,6 +50,7 @@ static void take_progress(struct gk_launch *launch)
     if (!launch->plan->console->bar) {
         gk_launch_draw(launch, now_us);
     }
+    gk_launch_faults_tick(launch);
 }
 
 static void on_child_line(void *context, struct gk_child *child, const json_t *object)
@@ -145,6 +146,8 @@ static bool start_child(struct gk_launch *launch, struct gk_child *child, struct
     if (err) {
         gk_launch_say(launch, GK_LOG_ERROR, "RUN-START-FAILED", "%s", words.text);
         gk_launch_drain(launch, start_code(err));
+    } else {
+        gk_launch_faults_born(launch, child);
     }
     return err == GK_OK;
 }
@@ -155,6 +158,7 @@ static bool start_server(struct gk_launch *launch, struct gk_child *child)
 
     gk_run_server_args(launch->plan->run, launch->plan->server_program, child->index,
                        child->address, &args);
+    gk_launch_faults_args(launch, &args);
     return start_child(launch, child, &args);
 }
 
@@ -168,6 +172,7 @@ static bool start_worker(struct gk_launch *launch, struct gk_child *child, bool 
     }
     gk_run_worker_args(launch->plan->run, launch->plan->worker_program, servers, child->index,
                        takeover, &args);
+    gk_launch_faults_args(launch, &args);
     return start_child(launch, child, &args);
 }
 
@@ -195,12 +200,15 @@ void gk_launch_restart_due(struct gk_launch *launch, uint64_t now_us)
     for (uint32_t i = 0; i < launch->fleet.children_count; i++) {
         struct gk_child *child = &launch->fleet.children[i];
         bool server = child->role == GK_ROLE_SERVER;
+        bool again = child->restart.started_us > 0; /* else a fault script planned its start */
 
         if (!gk_restart_is_due(&child->restart, now_us)) {
             continue;
         }
-        gk_tally_restart(launch->tally, child->role, child->index);
-        if (server ? !start_server(launch, child) : !start_worker(launch, child, true)) {
+        if (again) {
+            gk_tally_restart(launch->tally, child->role, child->index);
+        }
+        if (server ? !start_server(launch, child) : !start_worker(launch, child, again)) {
             return;
         }
     }

@@ -6,6 +6,7 @@
 #include "tool/args.h"
 #include "tool/fleet.h"
 #include "tool/launch.h"
+#include "tool/launch_faults.h"
 
 #include <uv.h>
 
@@ -36,13 +37,14 @@ struct gk_launch {
     struct gk_fleet fleet;
     struct gk_args environment;
     enum gk_launch_state state;
-    uint64_t since_us;              /* of the state */
-    uint64_t killed_us;             /* SIGKILL was sent; 0: not yet */
-    const struct gk_child *emptied; /* the last server that came back without its state */
-    bool model_lost;                /* ... after the job had begun */
-    bool servers_stopped;           /* SIGTERM was sent to them */
-    bool interrupted;               /* a signal came */
-    int code;                       /* of the run; -1: not decided */
+    uint64_t since_us;               /* of the state */
+    uint64_t killed_us;              /* SIGKILL was sent; 0: not yet */
+    const struct gk_child *emptied;  /* the last server that came back without its state */
+    bool model_lost;                 /* ... after the job had begun */
+    bool servers_stopped;            /* SIGTERM was sent to them */
+    bool interrupted;                /* a signal came */
+    int code;                        /* of the run; -1: not decided */
+    struct gk_launch_faults *faults; /* NULL: no fault script */
 };
 
 /* launch.c */

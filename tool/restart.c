@@ -22,7 +22,7 @@ bool gk_restart_is_futile(int64_t exit_status, int term_signal)
 
 void gk_restart_begin(struct gk_restart *restart, uint64_t now_us)
 {
-    restart->count += restart->due_us > 0;
+    restart->count += restart->due_us > 0 && restart->started_us > 0;
     restart->due_us = 0;
     restart->started_us = now_us;
 }

@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/shown.h"
 #include "common/stdout.h"
+#include "tool/faults_judge.h"
 #include "tool/json.h"
 #include "tool/launch.h"
 #include "tool/machine.h"
@@ -146,15 +147,18 @@ static int finish(const struct gk_run_config *run, const struct gk_tally *tally,
     return code ? code : finish_output(out);
 }
 
-static int run_job(const struct gk_run_config *run)
+static int run_job(const struct gk_run_config *run, const struct gk_faults_stage *stage)
 {
     const struct gk_run_options *options = &run->options;
     bool summary_to_stdout = options->summary && strcmp(options->summary, "-") == 0;
     FILE *out = summary_to_stdout ? stderr : stdout;
     char server[PROGRAM_BYTES], worker[PROGRAM_BYTES];
     struct gk_console console;
-    struct gk_launch_plan plan = {
-        .run = run, .server_program = server, .worker_program = worker, .console = &console};
+    struct gk_launch_plan plan = {.run = run,
+                                  .server_program = server,
+                                  .worker_program = worker,
+                                  .console = &console,
+                                  .stage = stage};
     struct gk_tally tally;
     struct gk_words words;
     int code;
@@ -171,10 +175,14 @@ static int run_job(const struct gk_run_config *run)
     find_program("gkps-server", server, sizeof(server));
     find_program("gkps-worker", worker, sizeof(worker));
     gk_console_init(&console, out);
+    console.bar = console.bar && !stage; /* the log comes through another process */
     if (!options->quiet) {
         announce(run, out);
     }
     code = gk_launch_run(&plan, &tally);
+    if (stage) {
+        gk_faults_stage_result(stage, &tally);
+    }
     if (code == GK_EXIT_OK) {
         code = finish(run, &tally, out);
     } else if (options->summary) {
@@ -182,6 +190,27 @@ static int run_job(const struct gk_run_config *run)
     }
     gk_tally_fini(&tally);
     return code;
+}
+
+static int launch_stage(void *context, const struct gk_faults_stage *stage)
+{
+    struct gk_run_config run = *(const struct gk_run_config *)context;
+
+    if (!stage->faults) { /* the undisturbed run is a means, not an end */
+        run.options.quiet = true;
+        run.options.summary = NULL;
+    }
+    return run_job(&run, stage);
+}
+
+static int run_script(struct gk_run_config *run)
+{
+    const struct gk_faults_trial trial = {.faults = run->faults,
+                                          .launch = launch_stage,
+                                          .context = run,
+                                          .out = run->options.quiet ? NULL : stdout};
+
+    return gk_faults_judge(&trial);
 }
 
 int gk_tool_run(int argc, char **argv)
@@ -202,7 +231,7 @@ int gk_tool_run(int argc, char **argv)
                  SIG_IGN); /* a reader of our output that goes away does not end the training */
     gk_log_open("gkps", (enum gk_log_format)run.options.log_format,
                 (enum gk_log_level)run.options.log_level, STDERR_FILENO);
-    code = run_job(&run);
+    code = run.faults ? run_script(&run) : run_job(&run, NULL);
     gk_run_config_fini(&run);
     return code;
 }

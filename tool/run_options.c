@@ -3,9 +3,11 @@
 #include "common/exit.h"
 #include "common/limits.h"
 #include "common/option_rows.h"
+#include "tool/faults.h"
 #include "tool/json.h"
 
 #include <ctype.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -33,6 +35,8 @@ static const struct gk_option options_table[] = {
      "What to do when a daemon dies: end the run, or start it again.", NULL, "Cluster"},
     {"deadline", GK_OPTION_UINT, AT(deadline), "120", NULL, 1, DEADLINE_MAX_S, "S",
      "Seconds to wait for a daemon at the start, and for a peer that went away.", NULL, "Cluster"},
+    {"faults", GK_OPTION_STRING, AT(faults), NULL, NULL, 0, 0, "FILE",
+     "Disturb the run as this script says, and judge it (docs/faults.md).", NULL, "Cluster"},
     {"model", GK_OPTION_CHOICE, AT(model), "fnn3", "fnn3|softmax", 0, 0, "NAME", "Model to train.",
      NULL, "Training"},
     {"data", GK_OPTION_STRING, AT(data), "digits", NULL, 0, 0, "NAME[:PATH]",
@@ -107,8 +111,8 @@ static const char *const worker_options[] = {
     "lr-gamma",  "lr-min", "warmup",     "seed",         "eval-every", "nonfinite",
 };
 
-enum gk_err gk_run_config_load(struct gk_run_config *run, int argc, char **argv, int *ret_exit,
-                               struct gk_words *words)
+static enum gk_err load(struct gk_run_config *run, int argc, char **argv, int *ret_exit,
+                        struct gk_words *words)
 {
     const struct gk_config_args args = {.program = &program,
                                         .argc = argc,
@@ -119,7 +123,6 @@ enum gk_err gk_run_config_load(struct gk_run_config *run, int argc, char **argv,
     bool data = false;
     enum gk_err err;
 
-    memset(run, 0, sizeof(*run));
     err = gk_config_load(&args, &run->config, ret_exit, words);
     if (err) {
         return err;
@@ -128,7 +131,8 @@ enum gk_err gk_run_config_load(struct gk_run_config *run, int argc, char **argv,
     if (name) {
         *ret_exit = gk_config_blame(run->config, name, words);
         *ret_exit = data ? GK_EXIT_DATA : *ret_exit;
-        gk_run_config_fini(run);
+        gk_config_free(run->config);
+        run->config = NULL;
         return GK_E_CONFIG;
     }
     if (!run->options.job) {
@@ -138,9 +142,79 @@ enum gk_err gk_run_config_load(struct gk_run_config *run, int argc, char **argv,
     return GK_OK;
 }
 
+/* An option of the script that is wrong: what the command line alone is not. */
+static void blame_script(const struct gk_faults *faults, struct gk_words *words)
+{
+    for (uint32_t i = 0; i < faults->options_count; i++) {
+        size_t length = strlen(faults->options[i].name);
+        const char *flag = strstr(words->text, "--");
+
+        if (flag && strncmp(flag + 2, faults->options[i].name, length) == 0 &&
+            !isalnum((unsigned char)flag[2 + length]) && flag[2 + length] != '-') {
+            gk_words_prefix(words, "%s:%" PRIu32 ": run: ", faults->name, faults->options[i].line);
+            return;
+        }
+    }
+    gk_words_prefix(words, "%s: run: ", faults->name);
+}
+
+/* The script's options count as flags that stand before those of the command line, which win. */
+static enum gk_err load_script(struct gk_run_config *run, int argc, char **argv, int *ret_exit,
+                               struct gk_words *words)
+{
+    struct gk_faults_job job = {0};
+    enum gk_err err = gk_faults_read(run->options.faults, &run->faults, words);
+
+    *ret_exit = err == GK_E_NOMEM ? GK_EXIT_INTERNAL : GK_EXIT_CONFIG;
+    if (err) {
+        return err;
+    }
+    gk_args_add(&run->args, "%s", argv[0]);
+    for (uint32_t i = 0; i < run->faults->options_count; i++) {
+        gk_args_add(&run->args, "--%s=%s", run->faults->options[i].name,
+                    run->faults->options[i].text);
+    }
+    for (int i = 1; i < argc; i++) {
+        gk_args_add(&run->args, "%s", argv[i]);
+    }
+    if (run->args.failed) {
+        gk_words_set(words, "out of memory");
+        return GK_E_NOMEM;
+    }
+    gk_config_free(run->config);
+    run->config = NULL;
+    err = load(run, (int)run->args.count, run->args.v, ret_exit, words);
+    if (err) {
+        blame_script(run->faults, words);
+        return err;
+    }
+    job.servers = (uint32_t)run->options.servers;
+    job.workers = (uint32_t)run->options.workers;
+    *ret_exit = GK_EXIT_CONFIG;
+    return gk_faults_check(run->faults, &job, words);
+}
+
+enum gk_err gk_run_config_load(struct gk_run_config *run, int argc, char **argv, int *ret_exit,
+                               struct gk_words *words)
+{
+    enum gk_err err;
+
+    memset(run, 0, sizeof(*run));
+    err = load(run, argc, argv, ret_exit, words);
+    if (!err && run->options.faults) {
+        err = load_script(run, argc, argv, ret_exit, words);
+    }
+    if (err) {
+        gk_run_config_fini(run);
+    }
+    return err;
+}
+
 void gk_run_config_fini(struct gk_run_config *run)
 {
     gk_config_free(run->config);
+    gk_faults_free(run->faults);
+    gk_args_fini(&run->args);
     memset(run, 0, sizeof(*run));
 }
 

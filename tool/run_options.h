@@ -17,16 +17,20 @@ enum { GK_RUN_ADDRESS_BYTES = 64 }; /* of one server, with its terminator */
 
 struct gk_run_options {
     uint64_t servers, workers, steps, batch, warmup, seed, eval_every, deadline;
-    const char *data, *milestones, *job, *summary;
+    const char *data, *milestones, *job, *summary, *faults;
     double density, lr, momentum, weight_decay, lr_gamma, lr_min;
     uint32_t model, compressor, optimizer, schedule, nonfinite, restart, log_format, log_level;
     bool quiet;
 };
 
+struct gk_faults;
+
 struct gk_run_config {
     struct gk_run_options options;
     struct gk_config *config; /* owns the strings */
     char job[32];             /* the name that was made up when none was given */
+    struct gk_faults *faults; /* the script of --faults; NULL: none */
+    struct gk_args args;      /* the command line with the script's own options */
 };
 
 /* Flags, variables, file.  Errors and *ret_exit as gk_config_load. */

@@ -73,6 +73,7 @@ static const struct gk_option options[] = {
     GK_OPTION_LOG_FORMAT(AT(log_format), "Log"),
     GK_OPTION_LOG_LEVEL(AT(log_level), "info", "Log"),
     GK_OPTION_LAUNCHER_FD(AT(launcher_fd)),
+    GK_OPTION_ALLOW_FAULTS(AT(allow_faults)),
 };
 
 static bool list_operator(size_t i, const char **ret_name, const char **ret_explanation)

@@ -25,7 +25,8 @@ struct gk_worker_options {
     uint64_t deadline_s;
     bool takeover;
     uint64_t launcher_fd; /* 0: none */
-    uint32_t cpu;         /* enum gk_cpu */
+    bool allow_faults;
+    uint32_t cpu; /* enum gk_cpu */
     uint32_t log_format, log_level;
 };
 

@@ -18,7 +18,7 @@ void gk_report_step(struct gk_worker_report *report, const struct gk_trainer_ste
     report->selected += step->selected;
     report->compute_us += step->compute_us;
     report->select_us += step->select_us;
-    if (now_us - report->told_us >= PROGRESS_US) {
+    if (report->every_step || now_us - report->told_us >= PROGRESS_US) {
         report->told_us = now_us;
         gk_daemon_mention(report->daemon, json_pack("{s:s, s:o, s:o}", "event", "progress", "step",
                                                     gk_json_integer(step->step + 1), "loss",

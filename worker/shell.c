@@ -7,6 +7,7 @@
 #include "common/net/clock.h"
 #include "common/net/compute.h"
 #include "common/net/daemon.h"
+#include "common/net/fault.h"
 #include "common/net/feed.h"
 #include "common/net/timer.h"
 #include "common/net/zsock.h"
@@ -420,6 +421,25 @@ static void on_stop(void *context, int exit_code, const char *words)
     feed(context, &event);
 }
 
+/* Trouble on purpose, by a fault script. */
+static void on_command(void *context, const json_t *line)
+{
+    struct shell *shell = context;
+    struct gk_fault_command command;
+    struct gk_words words;
+
+    if (gk_fault_command_read(line, &command, &words)) {
+        gk_log(GK_LOG_WARN, "WORKER-COMMAND", "the launcher's command is not understood: %s",
+               words.text);
+        return;
+    }
+    for (uint32_t i = 0; i < shell->peers_count; i++) {
+        if (command.peer == -1 || command.peer == i) {
+            gk_fault_set(gk_zsock_fault(shell->peers[i].zsock), &command);
+        }
+    }
+}
+
 /* Opening and closing. */
 
 static enum gk_err open_sockets(struct shell *shell, const struct gk_addresses *addresses,
@@ -427,6 +447,8 @@ static enum gk_err open_sockets(struct shell *shell, const struct gk_addresses *
 {
     static const struct gk_zsock_callbacks callbacks = {
         .message = on_message, .event = on_event, .error = on_error};
+    struct gk_zsock_pair pair = {.us = shell->config.rank};
+    const struct gk_zsock_pair *faults = shell->options->allow_faults ? &pair : NULL;
 
     shell->zmq = gk_net_context();
     shell->peers = calloc(addresses->count, sizeof(*shell->peers));
@@ -438,6 +460,7 @@ static enum gk_err open_sockets(struct shell *shell, const struct gk_addresses *
         enum gk_err err;
 
         shell->peers[i].shell = shell;
+        pair.peer = i;
         shell->peers[i].shard = i;
         shell->peers_count = i + 1;
         err = gk_zsock_open(&(struct gk_zsock_setup){.loop = &shell->loop,
@@ -445,7 +468,8 @@ static enum gk_err open_sockets(struct shell *shell, const struct gk_addresses *
                                                      .type = GK_ZSOCK_DEALER,
                                                      .address = addresses->list[i],
                                                      .callbacks = &callbacks,
-                                                     .context = &shell->peers[i]},
+                                                     .context = &shell->peers[i],
+                                                     .faults = faults},
                             &shell->peers[i].zsock, words);
         if (err) {
             return err;
@@ -565,8 +589,10 @@ int gk_worker_run(const struct gk_worker_options *options, uint32_t rank,
     }
     shell->options = options;
     shell->trainer = trainer;
-    shell->daemon = (struct gk_daemon){.stop = on_stop, .context = shell};
+    shell->daemon = (struct gk_daemon){
+        .stop = on_stop, .command = options->allow_faults ? on_command : NULL, .context = shell};
     shell->report.daemon = &shell->daemon;
+    shell->report.every_step = options->allow_faults; /* a script may count them */
     shell->feed = (struct gk_feed){.events = shell->events,
                                    .event_bytes = sizeof(shell->events[0]),
                                    .room = EVENTS_MAX,

@@ -23,8 +23,11 @@ static void on_signal(void *context, int number)
 
 static void on_line(void *context, const json_t *object)
 {
-    (void)context; /* the launcher says nothing yet */
-    (void)object;
+    struct gk_daemon *daemon = context;
+
+    if (daemon->command) {
+        daemon->command(daemon->context, object);
+    }
 }
 
 static void on_ended(void *context)

@@ -16,6 +16,8 @@ struct gk_daemon {
     /* Given by the owner.  `stop` is called at each signal and when the launcher is gone, with the
      * exit code that goes with it, and words that stay. */
     void (*stop)(void *context, int exit_code, const char *words);
+    /* A line of the launcher; borrowed.  NULL: nothing is heard. */
+    void (*command)(void *context, const json_t *line);
     void *context;
     /* Zero at first. */
     struct gk_signals *signals;

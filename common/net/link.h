@@ -2,7 +2,8 @@
  * ways.  End of file on the child's side means that the launcher died: drain and exit.
  *
  * Child to launcher: {"event":"endpoint","address":...}, "progress", "summary", "death" (with
- * words and exit code).  Launcher to child: nothing but its presence, for now. */
+ * words and exit code).  Launcher to child: its presence, and under a fault script what goes wrong
+ * on purpose: {"fault":"drop",...} (common/net/fault.h), {"fault":"disk-full","on":true}. */
 #ifndef GK_COMMON_NET_LINK_H
 #define GK_COMMON_NET_LINK_H
 

@@ -18,6 +18,7 @@
 #include "common/net/zsock_internal.h"
 
 #include "common/assert.h"
+#include "common/net/fault.h"
 #include "common/net/process.h"
 
 #include <zmq.h>
@@ -249,6 +250,54 @@ static int handles_open(struct gk_zsock *zsock)
     return rc;
 }
 
+/* What the faults leave of a message goes on as if there were none. */
+static void pass_out(void *context, uint64_t route, struct gk_buf *const *parts,
+                     uint32_t parts_count)
+{
+    struct gk_zsock *zsock = context;
+
+    if (gk_zsock_usable(zsock)) {
+        (void)uv_idle_start(&zsock->idle, on_idle);
+        (void)gk_zsock_outbox_put(zsock, route, parts, parts_count); /* counts what it drops */
+    }
+}
+
+static void pass_in(void *context, uint64_t route, struct gk_buf *const *parts,
+                    uint32_t parts_count)
+{
+    struct gk_zsock *zsock = context;
+
+    if (gk_zsock_usable(zsock)) {
+        zsock->callbacks.message(zsock->context, route, parts, parts_count);
+    }
+}
+
+static enum gk_err open_fault(struct gk_zsock *zsock, const struct gk_zsock_pair *pair)
+{
+    return gk_fault_open(&(struct gk_fault_setup){.loop = zsock->loop,
+                                                  .us = pair->us,
+                                                  .peer = pair->peer,
+                                                  .out = pass_out,
+                                                  .in = pass_in,
+                                                  .context = zsock},
+                         &zsock->fault);
+}
+
+struct gk_fault *gk_zsock_fault(struct gk_zsock *zsock)
+{
+    return zsock->fault;
+}
+
+void gk_zsock_deliver(struct gk_zsock *zsock, uint64_t route, struct gk_buf *const *parts,
+                      uint32_t parts_count)
+{
+    if (zsock->fault) {
+        gk_fault_message(zsock->fault, GK_FAULT_IN, route, parts, parts_count);
+    } else {
+        zsock->callbacks.message(zsock->context, route, parts, parts_count);
+    }
+}
+
 enum gk_err gk_zsock_open(const struct gk_zsock_setup *setup, struct gk_zsock **ret_zsock,
                           struct gk_words *words)
 {
@@ -278,6 +327,11 @@ enum gk_err gk_zsock_open(const struct gk_zsock_setup *setup, struct gk_zsock **
         gk_zsock_close(zsock, 0); /* nobody hears of it: the callbacks are not set yet */
         return rc == UV_EMFILE || rc == UV_ENFILE ? GK_E_LIMIT : GK_E_IO;
     }
+    if (setup->faults && open_fault(zsock, setup->faults)) {
+        gk_words_set(words, "%s: out of memory", setup->address);
+        gk_zsock_close(zsock, 0);
+        return GK_E_NOMEM;
+    }
     zsock->callbacks = *setup->callbacks;
     zsock->context = setup->context;
     *ret_zsock = zsock;
@@ -296,6 +350,11 @@ enum gk_err gk_zsock_send(struct gk_zsock *zsock, uint64_t route, struct gk_buf 
     if (!gk_zsock_usable(zsock)) {
         zsock->stats.dropped_out++;
         return GK_E_CLOSED;
+    }
+    if (zsock->fault) {
+        gk_fault_message(zsock->fault, GK_FAULT_OUT, zsock->type == GK_ZSOCK_DEALER ? 0 : route,
+                         parts, parts_count);
+        return GK_OK;
     }
     /* This turn's prepare may have run already, when another socket's callback sends on this one.
      */
@@ -368,6 +427,8 @@ void gk_zsock_close(struct gk_zsock *zsock, int linger_ms)
     /* From here on the owner hears of nothing but the end, also when this is called from within a
      * callback. */
     zsock->callbacks = (struct gk_zsock_callbacks){.closed = zsock->callbacks.closed};
+    gk_fault_close(zsock->fault); /* what it delays is lost */
+    zsock->fault = NULL;
     if (linger_ms > 0 && !zsock->failed) {
         (void)gk_zsock_outbox_flush(zsock); /* what the linger is for */
     }

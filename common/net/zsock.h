@@ -18,7 +18,12 @@
 #include <stdint.h>
 
 struct uv_loop_s;
+struct gk_fault;
 struct gk_zsock;
+
+struct gk_zsock_pair { /* names the two ends of a DEALER in the draws of its faults */
+    uint32_t us, peer;
+};
 
 enum { GK_ZSOCK_ADDRESS_BYTES = 320 }; /* "tcp://", a name of 253, the port */
 
@@ -72,6 +77,7 @@ struct gk_zsock_setup {
     const char *address;                        /* borrowed for the call */
     const struct gk_zsock_callbacks *callbacks; /* copied */
     void *context;                              /* of the callbacks */
+    const struct gk_zsock_pair *faults; /* borrowed for the call; NULL: no trouble on purpose */
 };
 
 /* ROUTER: bind to the address ("tcp://127.0.0.1:*" lets the system choose a port); DEALER: connect,
@@ -93,6 +99,9 @@ const char *gk_zsock_address(const struct gk_zsock *zsock);
  * dropped and counted: every request of the protocol is retried. */
 enum gk_err gk_zsock_send(struct gk_zsock *zsock, uint64_t route, struct gk_buf *const *parts,
                           uint32_t parts_count);
+
+/* What stands between the socket and its owner; NULL: nothing, it was opened without. */
+struct gk_fault *gk_zsock_fault(struct gk_zsock *zsock);
 
 const struct gk_zsock_stats *gk_zsock_stats(const struct gk_zsock *zsock);
 

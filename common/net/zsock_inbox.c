@@ -156,7 +156,7 @@ void gk_zsock_inbox_receive(struct gk_zsock *zsock)
             bytes += in.bytes;
             zsock->stats.messages_in++;
             zsock->stats.bytes_in += in.bytes;
-            zsock->callbacks.message(zsock->context, in.route, in.parts, in.count);
+            gk_zsock_deliver(zsock, in.route, in.parts, in.count);
             inbound_release(&in);
         }
         if (uv_hrtime() > deadline_ns) {

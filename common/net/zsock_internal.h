@@ -86,6 +86,7 @@ struct gk_zsock {
     enum gk_zsock_type type;
     struct gk_zsock_callbacks callbacks;
     void *context;
+    struct gk_fault *fault; /* NULL: no trouble on purpose */
     struct gk_zsock_stats stats;
     char address[GK_ZSOCK_ADDRESS_BYTES];
 
@@ -137,6 +138,10 @@ void gk_zsock_fail(struct gk_zsock *zsock, const char *doing, int error);
 
 /* Tell the owner, unless it has closed the socket. */
 void gk_zsock_tell(struct gk_zsock *zsock, enum gk_zsock_event event);
+
+/* A whole message for the owner; borrows the parts. */
+void gk_zsock_deliver(struct gk_zsock *zsock, uint64_t route, struct gk_buf *const *parts,
+                      uint32_t parts_count);
 
 /* zsock_socket.c: make socket and monitor pair, set the options, bind or connect, fill `address`.
  * Undoes itself. */

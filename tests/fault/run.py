@@ -1,0 +1,147 @@
+"""Fault scripts against real daemons: run.py BIN_DIR [NAME ...], each NAME a script in this folder; all of them without.
+
+A script says itself what must hold.  This runner adds what a script cannot see: that the false one fails with a line for
+each expectation, that no process and no file is left behind, and the orders of start-in-every-order.  Prints
+`N passed, N failed`; 77: skipped."""
+import itertools
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BIN = sys.argv[1]
+DEADLINE_S = 380
+SKIPPED = 77
+
+
+class Failure(Exception):
+    pass
+
+
+def expect(condition, what):
+    if not condition:
+        raise Failure(what)
+
+
+def processes_of(marker):
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                command = file.read()
+        except OSError:
+            continue
+        if marker.encode() in command and int(pid) != os.getpid():
+            found.append(int(pid))
+    return found
+
+
+def run(path, *args, env_extra=None):
+    """gkps run --faults in an empty folder: (code, output).  Nobody of it is left, nor any file but the state."""
+    marker = f"fault-{uuid.uuid4().hex[:12]}"
+    with tempfile.TemporaryDirectory() as folder:
+        state = os.path.join(folder, "state")
+        args = [a.replace("STATE", state) for a in args]
+        env = {k: v for k, v in os.environ.items() if not k.startswith("GKPS_")}
+        env["TMPDIR"] = folder
+        env.update(env_extra or {})
+        done = subprocess.run([os.path.join(BIN, "gkps"), "run", "--faults", path, "--job", marker, *args], cwd=folder,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              timeout=DEADLINE_S, check=False, env=env)
+        left = processes_of(marker)
+        expect(not left, f"processes outlive the run: {left}\n{done.stdout}")
+        files = [f for f in os.listdir(folder) if f != "state"]
+        expect(not files, f"files outlive the run: {files}\n{done.stdout}")
+    return done.returncode, done.stdout
+
+
+def script(name):
+    return os.path.join(HERE, name + ".yaml")
+
+
+def text_of(name):
+    with open(script(name), encoding="utf-8") as file:
+        return file.read()
+
+
+def has_state():
+    return "--state-dir" in subprocess.run([os.path.join(BIN, "gkps"), "run", "--help"], capture_output=True, text=True,
+                                           check=True).stdout
+
+
+def plain(name, *args):
+    code, output = run(script(name), *args)
+    expect(code == 0, f"{name} ended with {code}:\n{output}")
+    print(output.strip().splitlines()[-1])
+
+
+def false_expectation():
+    code, output = run(script("false-expectation"))
+    expect(code == 70, f"code {code}, not 70:\n{output}")
+    for line, words in ((7, "freeze: done 0 times of 1"), (10, "exit: the run ended with code 0"), (11, "restarts: 1"),
+                        (12, "memory-mib: the largest"), (13, "says: no line")):
+        found = re.findall(rf"^.*false-expectation\.yaml:{line}: {words}.*$", output, re.M)
+        expect(len(found) == 1, f"'{words}' at line {line}: {len(found)} times in\n{output}")
+    expect(":9: completes" not in output, f"what holds is complained about:\n{output}")
+
+
+def start_in_every_order():
+    text = text_of("start-in-every-order")
+    daemons = ("server 0", "server 1", "worker 0", "worker 1")
+    orders = list(itertools.permutations(daemons))
+    for order in orders:
+        begin = ", wait 100 ms, ".join(order)
+        changed = re.sub(r"^start: .*$", f"start: [{begin}]", text, flags=re.M)
+        expect(begin in changed, "the script has no line 'start:'")
+        # The model without faults is compared once: in the first order.
+        if order != orders[0]:
+            changed = changed.replace("  same-hash: true\n", "")
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write(changed)
+            file.flush()
+            code, output = run(file.name)
+        expect(code == 0, f"order {begin}: code {code}\n{output}")
+    print(f"{len(orders)} orders")
+
+
+# Scripts that take a server's memory away, and those that have more to be looked at.
+WITH_STATE = ("kill-server", "kill-both-servers", "kill-everything", "full-disk", "shard-without-directory")
+SPECIAL = {"false-expectation": false_expectation, "start-in-every-order": start_in_every_order}
+
+
+def test(name):
+    """True: passed; None: skipped."""
+    if name in SPECIAL:
+        SPECIAL[name]()
+    elif name in WITH_STATE:
+        if not has_state():
+            print("skipped: this gkps keeps no state")
+            return None
+        plain(name, "--state-dir", "STATE")
+    else:
+        plain(name)
+    return True
+
+
+def main():
+    names = sys.argv[2:] or sorted(f[:-5] for f in os.listdir(HERE) if f.endswith(".yaml"))
+    passed = failed = skipped = 0
+    for name in names:
+        start = time.monotonic()
+        try:
+            good = test(name)
+            passed += good is True
+            skipped += good is None
+            print(f"{'ok' if good else 'skipped'} {name} ({time.monotonic() - start:.1f} s)", flush=True)
+        except (Failure, subprocess.TimeoutExpired) as error:
+            failed += 1
+            print(f"FAILED {name}: {error}", flush=True)
+    print(f"{passed} passed, {failed} failed")
+    sys.exit(1 if failed else SKIPPED if skipped and not passed else 0)
+
+
+main()
