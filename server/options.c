@@ -38,6 +38,25 @@ static const struct gk_option options[] = {
      "How long to wait for workers and model at the start before giving up with exit code 69; 0: "
      "for ever.",
      NULL, "Cluster"},
+    {"state-dir", GK_OPTION_STRING, AT(state_dir), NULL, NULL, 0, 0, "DIR",
+     "Keep log and snapshots there, and go on from there after a restart; unset: a server that "
+     "dies "
+     "loses its shard.",
+     NULL, "State"},
+    {"sync", GK_OPTION_CHOICE, AT(sync), "always", "always|interval|never", 0, 0, "POLICY",
+     "When log records are synced: before their version is served, in the background, or never "
+     "(safe against kill -9 only).",
+     NULL, "State"},
+    {"fold-every", GK_OPTION_UINT, AT(fold_every), "50", NULL, 1, 1e6, "VERSIONS",
+     "Versions behind the last snapshot at which the next one is made; bounds the time of a "
+     "restart.",
+     NULL, "State"},
+    {"log-bytes", GK_OPTION_BYTES, AT(log_bytes), "16G", NULL, 64 * 1024, 1e15, "BYTES",
+     "Limit of all log files together; at half of it a snapshot is made whatever --fold-every "
+     "says.",
+     NULL, "State"},
+    {"keep-versions", GK_OPTION_UINT, AT(keep_versions), "0", NULL, 0, 1e9, "VERSIONS",
+     "How far back gkps rewind must be able to go.", NULL, "State"},
     {"memory", GK_OPTION_BYTES, AT(memory_bytes), NULL, NULL, 0, 0, "BYTES",
      "Budget for parameters, optimizer and pushes; unset: half of the machine's or the container's "
      "memory.",

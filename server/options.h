@@ -10,6 +10,11 @@ struct gk_server_options {
     const char *bind;
     const char *job;
     uint64_t shard, servers, workers;
+    const char *state_dir; /* NULL: state in memory only */
+    uint32_t sync;         /* enum gk_sync_policy */
+    uint64_t fold_every;   /* versions */
+    uint64_t log_bytes;    /* of all log files together */
+    uint64_t keep_versions;
     uint64_t memory_bytes; /* 0: half of what this machine, or its container, has */
     uint64_t deadline_s;
     bool insecure;

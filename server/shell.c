@@ -19,6 +19,7 @@
 #include "common/net/zsock.h"
 #include "server/copies.h"
 #include "server/core/server.h"
+#include "server/journal.h"
 #include "server/memory.h"
 #include "server/replies.h"
 #include "server/status.h"
@@ -38,6 +39,9 @@ struct shell {
     struct gk_timer *timer;
     void *zmq;
     struct gk_zsock *zsock;
+    const char *state_dir;
+    struct gk_journal *journal; /* NULL: state in memory only */
+    uint32_t threads_open;      /* compute, journal: while the process ends */
     struct gk_work work;
 
     struct gk_server_config config;
@@ -107,7 +111,12 @@ static struct gk_buf *status_of(const struct shell *shell)
         .started_us = shell->started_us,
         .net = gk_zsock_stats(shell->zsock),
         .mode_corrections = gk_compute_mode_corrections(shell->work.compute),
+        .state_dir = shell->state_dir,
     };
+
+    if (shell->journal) {
+        gk_journal_stats(shell->journal, &facts.store);
+    }
 
     return gk_server_status(&facts);
 }
@@ -118,7 +127,9 @@ static void threads_closed(void *context)
 {
     struct shell *shell = context;
 
-    gk_timer_close(shell->timer);
+    if (--shell->threads_open == 0) {
+        gk_timer_close(shell->timer);
+    }
 }
 
 static void shut_down(struct shell *shell)
@@ -133,7 +144,9 @@ static void shut_down(struct shell *shell)
     if (shell->work
             .compute) { /* a library or a disk may have hung; the core's timer is free by now */
         gk_timer_arm(shell->timer, gk_now_us() + GK_DAEMON_COMPUTE_US);
+        shell->threads_open = shell->journal ? 2 : 1;
         gk_compute_close(shell->work.compute, threads_closed);
+        gk_journal_close(shell->journal);
     } else {
         gk_timer_close(shell->timer);
     }
@@ -158,7 +171,11 @@ static void write_record(struct shell *shell, const struct gk_server_action *act
     if (action->u.record->type == GK_RECORD_INIT) {
         gk_copies_forget(&shell->copies); /* they may be of a former init */
     }
-    feed(shell, &written); /* without a state directory there is nothing to wait for */
+    if (shell->journal) {
+        gk_journal_write(shell->journal, action->op, action->u.record);
+    } else {
+        feed(shell, &written); /* there is nothing to wait for */
+    }
 }
 
 static void perform(struct shell *shell, struct gk_server_action *action)
@@ -304,6 +321,19 @@ static void on_event(void *context, enum gk_zsock_event what)
     }
 }
 
+static void on_journal(void *context, const struct gk_server_event *event)
+{
+    feed(context, event);
+}
+
+static void on_journal_failed(void *context, const char *words)
+{
+    struct gk_server_event event = {
+        .kind = GK_SERVER_STOP, .exit_code = GK_EXIT_CONFIG, .words = words};
+
+    feed(context, &event);
+}
+
 static void on_stop(void *context, int exit_code, const char *words)
 {
     struct gk_server_event event = {.kind = GK_SERVER_STOP, .exit_code = exit_code, .words = words};
@@ -347,13 +377,65 @@ static enum gk_err open_core(struct shell *shell, const struct gk_server_options
     return err ? err : shell->work.ops->open(&shell->work.queue, words);
 }
 
+/* Memory for a shard that was recovered; the compute thread does not run yet. */
+static enum gk_err allocate(void *context, const struct gk_image *image,
+                            struct gk_server_memory *ret_memory, struct gk_words *words)
+{
+    struct shell *shell = context;
+    struct gk_server_setup setup;
+    enum gk_err err = gk_server_size(shell->core, image, &setup, words);
+
+    err = err ? err
+              : gk_server_memory_alloc(shell->work.ops, shell->work.queue, &setup,
+                                       &shell->work.memory, words);
+    if (!err) {
+        *ret_memory = shell->work.memory;
+    }
+    return err;
+}
+
+static enum gk_err open_state(struct shell *shell, const struct gk_server_options *options,
+                              struct gk_words *words)
+{
+    const struct gk_journal_setup setup = {.options = options,
+                                           .ops = shell->work.ops,
+                                           .allocate = allocate,
+                                           .event = on_journal,
+                                           .failed = on_journal_failed,
+                                           .closed = threads_closed,
+                                           .context = shell};
+    uint64_t began_us = gk_now_us();
+    struct gk_recovered found;
+    enum gk_err err;
+
+    if (!options->state_dir) {
+        return GK_OK;
+    }
+    shell->state_dir = options->state_dir;
+    err = gk_journal_open(&setup, &shell->journal, &found, words);
+    err = err ? err : gk_server_resume(shell->core, found.image, &found.memory, words);
+    if (err) {
+        return err;
+    }
+    if (found.cut_bytes > 0) {
+        gk_log(GK_LOG_WARN, "SERVER-LOG-CUT", "%s", found.cut.text);
+    }
+    gk_log(GK_LOG_INFO, "SERVER-STATE-DIR",
+           "%s: life %" PRIu32 ", version %" PRIu64 " from a snapshot and %" PRIu64
+           " records in %.3f s",
+           options->state_dir, found.image->incarnation + 1, found.image->version, found.records,
+           (double)(gk_now_us() - began_us) / 1e6);
+    return GK_OK;
+}
+
 static enum gk_err open_handles(struct shell *shell, struct gk_words *words)
 {
     enum gk_err err;
 
     gk_words_set(words, "no memory for a timer");
     err = gk_timer_open(&shell->loop, on_timer, shell, &shell->timer);
-    return err ? err : gk_compute_open(&shell->loop, shell, &shell->work.compute, words);
+    err = err ? err : gk_compute_open(&shell->loop, shell, &shell->work.compute, words);
+    return err || !shell->journal ? err : gk_journal_start(shell->journal, &shell->loop, words);
 }
 
 static enum gk_err open_socket(struct shell *shell, const char *address, struct gk_words *words)
@@ -400,6 +482,7 @@ static bool open_all(struct shell *shell, const struct gk_server_options *option
         return false;
     }
     err = open_core(shell, options, local, words);
+    err = err ? err : open_state(shell, options, words);
     err = err ? err : open_handles(shell, words);
     err = err ? err : open_socket(shell, address, words);
     if (err) {
@@ -438,6 +521,7 @@ static void fini(struct shell *shell)
 {
     gk_daemon_end_loop(&shell->loop);
     gk_net_context_free(shell->zmq);
+    gk_journal_free(shell->journal);
     gk_server_free(shell->core);
     gk_copies_forget(&shell->copies);
     if (shell->work.queue) {

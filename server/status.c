@@ -114,6 +114,23 @@ static json_t *net_json(const struct gk_server_facts *facts)
                      gk_json_integer(facts->mode_corrections));
 }
 
+/* The state directory; null: there is none. */
+static json_t *state_json(const struct gk_server_facts *facts, const struct gk_server_view *view)
+{
+    const struct gk_store_stats *store = &facts->store;
+
+    if (!facts->state_dir) {
+        return json_null();
+    }
+    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "directory", facts->state_dir,
+                     "snapshot_version", gk_json_integer(store->snapshot_version),
+                     "log_first_version", gk_json_integer(store->log_first_version), "log_bytes",
+                     gk_json_integer(store->log_bytes), "records", gk_json_integer(store->records),
+                     "folds", gk_json_integer(store->folds), "sync_ms",
+                     json_real((double)store->sync_us_median / 1e3), "disk_full_s",
+                     view->disk_full ? seconds(facts->now_us - view->disk_full_us) : json_null());
+}
+
 static json_t *status_json(const struct gk_server_facts *facts, uint32_t limit)
 {
     const struct gk_server_config *config = facts->config;
@@ -147,6 +164,7 @@ static json_t *status_json(const struct gk_server_facts *facts, uint32_t limit)
                               json_pack("{s:o, s:o}", "in", gk_json_integer(facts->net->bytes_in),
                                         "out", gk_json_integer(facts->net->bytes_out)));
     (void)json_object_set_new(json, "net", net_json(facts));
+    (void)json_object_set_new(json, "state_dir", state_json(facts, &view));
     (void)json_object_set_new(json, "memory",
                               json_pack("{s:o}", "reserved", gk_json_integer(view.reserved_bytes)));
     return json;

@@ -5,6 +5,7 @@
 #include "common/buf.h"
 #include "common/net/zsock.h"
 #include "server/core/server.h"
+#include "server/store/store.h"
 
 #include <jansson.h>
 
@@ -16,6 +17,8 @@ struct gk_server_facts {
     uint64_t now_us, started_us;
     const struct gk_zsock_stats *net;
     uint64_t mode_corrections; /* of the compute thread */
+    const char *state_dir;     /* NULL: state in memory only */
+    struct gk_store_stats store;
 };
 
 /* At most GK_STATUS_BYTES_MAX bytes of JSON; NULL: no memory.  Gives a reference. */
