@@ -20,7 +20,7 @@ SYSTEM = LIBC | {"fcntl.h", "pthread.h", "signal.h", "time.h", "unistd.h", "netd
 # folder: (own prefixes, headers of others).  The longest folder that matches counts; subfolders named in another row
 # are not allowed by the prefix of their parent.
 LAYERS = {
-    "common": (["common"], SYSTEM | {"isa-l/", "xxhash.h", "jansson.h", "cyaml/", "Random123/"}),
+    "common": (["common"], SYSTEM | {"isa-l/", "xxhash.h", "jansson.h", "cyaml/", "Random123/", "zlib.h"}),
     "common/cpu": (["common", "common/cpu"], LIBC | {"immintrin.h", "cpuid.h", "fenv.h"}),
     "common/net": (["common", "common/net"], SYSTEM | {"zmq.h", "uv.h", "jansson.h", "xmmintrin.h", "immintrin.h",
                                                   "linux/tcp.h"}),
