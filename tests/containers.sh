@@ -21,6 +21,7 @@ case "${1:-}" in
 *) fail "unknown argument '$1': expected nothing" ;;
 esac
 
+[ "$(id -u)" = 0 ] || command -v sudo >/dev/null 2>&1 || fail "only root can start containers here: run it as root"
 # Another engine's packages serve as well.
 wanted="debootstrap python3 procps"
 command -v dockerd >/dev/null 2>&1 && docker --version >/dev/null 2>&1 || wanted="$wanted docker.io"
