@@ -13,6 +13,7 @@
 #include "common/net/zsock.h"
 #include "worker/core/worker.h"
 #include "worker/report.h"
+#include "worker/requests.h"
 
 #include <uv.h>
 
@@ -150,51 +151,6 @@ static void submit(struct shell *shell, const struct gk_compute_job *job)
 
 /* Actions. */
 
-static void send_msg(struct shell *shell, uint32_t shard, const struct gk_msg *msg)
-{
-    struct gk_buf *parts[GK_PARTS_MAX];
-    uint32_t parts_count;
-    enum gk_err err = gk_msg_to_wire(msg, parts, &parts_count);
-
-    if (err) {
-        gk_log(GK_LOG_WARN, "WORKER-SEND", "%s to shard %" PRIu32 ": %s; will be sent again",
-               gk_kind_name(msg->h.kind), shard, gk_err_text(err));
-        return;
-    }
-    gk_report_message(&shell->report, msg, parts, parts_count);
-    /* A full outbox drops the message and counts it; the core sends it again. */
-    (void)gk_zsock_send(shell->peers[shard].zsock, 0, parts, parts_count);
-    for (uint32_t i = 0; i < parts_count; i++) {
-        gk_buf_unref(parts[i]);
-    }
-}
-
-/* INIT: the spec goes with chunk 0, the values are those of the initial vector. */
-static void send_init(struct shell *shell, struct gk_worker_action *action)
-{
-    struct gk_header *h = &action->msg.h;
-    const float *initial = gk_trainer_initial(shell->trainer);
-    size_t spec_bytes;
-    uint64_t hash;
-    const uint8_t *spec = gk_trainer_spec_bytes(shell->trainer, &spec_bytes, &hash);
-    struct gk_buf **frame = action->msg.frame;
-
-    GK_ASSERT(initial);
-    if (h->chunk == 0) {
-        frame[action->msg.frames_count] = gk_buf_copy(spec, spec_bytes);
-        if (!frame[action->msg.frames_count]) {
-            return; /* no memory now: the core sends it again */
-        }
-        action->msg.frames_count++;
-    }
-    frame[action->msg.frames_count] = gk_buf_copy(initial + h->lo, (h->hi - h->lo) * sizeof(float));
-    if (!frame[action->msg.frames_count]) {
-        return;
-    }
-    action->msg.frames_count++;
-    send_msg(shell, action->shard, &action->msg);
-}
-
 static enum gk_err set_rank(struct shell *shell, uint32_t rank, struct gk_words *words)
 {
     char who[32];
@@ -305,10 +261,11 @@ static void perform(struct shell *shell, struct gk_worker_action *action)
 
     switch (action->kind) {
     case GK_WORKER_SEND:
-        send_msg(shell, action->shard, &action->msg);
+        gk_requests_send(&shell->report, shell->peers[action->shard].zsock, &action->msg);
         break;
     case GK_WORKER_SEND_INIT:
-        send_init(shell, action);
+        gk_requests_send_init(&shell->report, shell->peers[action->shard].zsock, shell->trainer,
+                              &action->msg);
         break;
     case GK_WORKER_RANK:
         take_rank(shell, action->rank);

@@ -59,6 +59,12 @@ enum gk_err gk_store_write(struct gk_store *store, const struct gk_record *recor
                            struct gk_words *words);
 enum gk_err gk_store_new_segment(struct gk_store *store, struct gk_words *words);
 
+/* job.c: does a file that is whole belong to this shard; the same of the directory, which becomes
+ * ours when it is new.  GK_E_REFUSED. */
+enum gk_err gk_store_check_owner(const struct gk_store *store, const char *name,
+                                 const struct gk_wal_segment *owner, struct gk_words *words);
+enum gk_err gk_store_check_job(struct gk_store *store, struct gk_words *words);
+
 /* recover.c: all but the new life. */
 enum gk_err gk_store_recover(struct gk_store *store, const struct gk_store_setup *setup,
                              struct gk_recovered *recovered, struct gk_words *words);

@@ -29,81 +29,6 @@ static enum gk_err no_memory(struct gk_words *words)
     return GK_E_NOMEM;
 }
 
-/* Of a file that is whole: does it belong to this shard? */
-static enum gk_err check_owner(const struct gk_store *store, const char *name,
-                               const struct gk_wal_segment *owner, struct gk_words *words)
-{
-    if (owner->shard == store->shard && owner->servers == store->servers &&
-        owner->workers == store->workers && strcmp(owner->job, store->job) == 0) {
-        return GK_OK;
-    }
-    gk_words_set(words,
-                 "%s/%s belongs to shard %" PRIu32 " of %" PRIu32 " of job '%s' with %" PRIu32
-                 " workers, this is shard %" PRIu32 " of %" PRIu32 " of job '%s' with %" PRIu32
-                 "; another --state-dir would help",
-                 store->place.directory, name, owner->shard, owner->servers, owner->job,
-                 owner->workers, store->shard, store->servers, store->job, store->workers);
-    return GK_E_REFUSED;
-}
-
-static enum gk_err write_job(struct gk_store *store, struct gk_words *words)
-{
-    const struct gk_disk_ops *ops = store->place.ops;
-    struct gk_wal_segment owner = {
-        .shard = store->shard, .servers = store->servers, .workers = store->workers};
-    uint8_t bytes[GK_WAL_SEGMENT_BYTES];
-    const struct gk_piece_of_file piece = {bytes, sizeof(bytes)};
-    struct gk_file *file = NULL;
-    const char *what = "write it";
-    int number = 0;
-    enum gk_err err =
-        ops->open(store->place.disk, GK_STORE_JOB_TEMPORARY, true, true, &file, &number);
-
-    memcpy(owner.job, store->job, sizeof(owner.job));
-    (void)gk_wal_segment_encode(&owner, GK_WAL_FILE_JOB, bytes);
-    err = err ? err : ops->write(file, 0, &piece, 1, &number);
-    if (!err && ops->sync(file, &number) != GK_OK) {
-        what = "sync it";
-        err = GK_E_IO;
-    }
-    ops->close_file(file);
-    if (err) {
-        err = gk_place_failed(&store->place, GK_STORE_JOB_TEMPORARY, what, err, number, words);
-        (void)gk_place_remove(&store->place, GK_STORE_JOB_TEMPORARY, NULL); /* as the next open */
-        return err;
-    }
-    return gk_place_publish(&store->place, GK_STORE_JOB_TEMPORARY, GK_STORE_JOB, words);
-}
-
-static enum gk_err check_job(struct gk_store *store, struct gk_words *words)
-{
-    const struct gk_disk_ops *ops = store->place.ops;
-    struct gk_wal_segment owner;
-    uint8_t bytes[GK_WAL_SEGMENT_BYTES];
-    struct gk_file *file;
-    uint32_t crc;
-    int number = 0;
-    enum gk_err err = ops->open(store->place.disk, GK_STORE_JOB, false, false, &file, &number);
-
-    if (err == GK_E_NOTFOUND) {
-        return write_job(store, words);
-    }
-    if (err) {
-        return gk_place_failed(&store->place, GK_STORE_JOB, "open it", err, number, words);
-    }
-    err = ops->read(file, 0, bytes, sizeof(bytes), &number);
-    ops->close_file(file);
-    if (err) {
-        return gk_place_failed(&store->place, GK_STORE_JOB, "read it", err, number, words);
-    }
-    err = gk_wal_segment_decode(bytes, GK_WAL_FILE_JOB, &owner, &crc, words);
-    if (err) {
-        gk_place_at(&store->place, GK_STORE_JOB, 0, words);
-        return err;
-    }
-    return check_owner(store, GK_STORE_JOB, &owner, words);
-}
-
 /* Lower epochs are void, and removed once this one has proved to be whole. */
 static void keep_epoch(struct gk_known_list *known, uint32_t epoch)
 {
@@ -179,7 +104,7 @@ static enum gk_err read_segments(struct recovery *recovery, struct gk_words *wor
         }
         segment->number = reader.header.first_number;
         segment->bytes = reader.size;
-        err = check_owner(store, reader.name.text, &reader.header, words);
+        err = gk_store_check_owner(store, reader.name.text, &reader.header, words);
         gk_reader_close(&store->place, &reader);
         if (!err && i > 0 && segment->number < segment[-1].number) {
             gk_words_set(words,
@@ -214,7 +139,7 @@ static enum gk_err open_snapshot(struct recovery *recovery, struct gk_known *kno
         .workers = recovery->snapshot.head.workers,
     };
     memcpy(owner.job, recovery->snapshot.head.facts.job, sizeof(owner.job));
-    err = check_owner(store, recovery->snapshot.name.text, &owner, words);
+    err = gk_store_check_owner(store, recovery->snapshot.name.text, &owner, words);
     if (err) {
         gk_snapreader_close(&store->place, &recovery->snapshot);
     }
@@ -537,7 +462,7 @@ static enum gk_err claim(struct gk_store *store, struct gk_words *words)
     if (err) {
         return gk_place_failed(&store->place, GK_STORE_LOCK, "lock it", err, number, words);
     }
-    err = check_job(store, words);
+    err = gk_store_check_job(store, words);
     for (size_t i = 0; i < sizeof(temporaries) / sizeof(temporaries[0]) && !err; i++) {
         err = gk_place_remove(&store->place, temporaries[i], words);
     }
