@@ -20,7 +20,9 @@ struct recovery {
     struct gk_walk walk;
     struct gk_batch *batch;
     struct gk_snapreader snapshot;
-    uint64_t hashed_version, hash; /* last version whose hash was checked */
+    uint64_t snapshot_version, snapshot_hash;
+    uint64_t
+        last_hashed; /* record: a hash is a pass over all planes, and one at the end is enough */
 };
 
 static enum gk_err no_memory(struct gk_words *words)
@@ -146,7 +148,7 @@ static enum gk_err open_snapshot(struct recovery *recovery, struct gk_known *kno
     return err;
 }
 
-static enum gk_err check_hash(struct recovery *recovery, uint64_t expected, uint64_t version,
+static enum gk_err check_hash(const struct recovery *recovery, uint64_t expected, uint64_t version,
                               struct gk_words *words)
 {
     const struct gk_store *store = recovery->store;
@@ -166,8 +168,6 @@ static enum gk_err check_hash(struct recovery *recovery, uint64_t expected, uint
                      version, expected, hash);
         return GK_E_CORRUPT;
     }
-    recovery->hashed_version = version;
-    recovery->hash = hash;
     return GK_OK;
 }
 
@@ -198,12 +198,8 @@ static enum gk_err load_planes(struct recovery *recovery, struct gk_words *words
         }
     }
     store->ops->free(store->queue, GK_MEMORY_PINNED, block);
-    if (!err) {
-        err = check_hash(recovery, snapshot->head.facts.state_hash, snapshot->head.version, words);
-        if (err == GK_E_CORRUPT) {
-            gk_place_at(&store->place, snapshot->name.text, 0, words);
-        }
-    }
+    recovery->snapshot_version = snapshot->head.version;
+    recovery->snapshot_hash = snapshot->head.facts.state_hash;
     return err;
 }
 
@@ -250,24 +246,39 @@ static enum gk_err apply_batch(struct recovery *recovery, struct gk_words *words
     return err;
 }
 
+/* The hash of a version is in the record behind it.  That of the snapshot is known from the
+ * snapshot, whose blocks have checksums. */
+static enum gk_err check_round(struct recovery *recovery, const struct gk_record *record,
+                               struct gk_words *words)
+{
+    enum gk_err err = GK_OK;
+
+    if (record->hashed && record->version - 1 == recovery->snapshot_version &&
+        record->state_hash != recovery->snapshot_hash) {
+        gk_words_set(words,
+                     "the state hash of version %" PRIu64 " is %016" PRIx64
+                     ", the snapshot says %016" PRIx64,
+                     record->version - 1, record->state_hash, recovery->snapshot_hash);
+        err = GK_E_CORRUPT;
+    } else if (record->hashed && recovery->walk.number - 1 == recovery->last_hashed) {
+        err = apply_batch(recovery, words);
+        err = err ? err : check_hash(recovery, record->state_hash, record->version - 1, words);
+    }
+    if (err == GK_E_CORRUPT) {
+        gk_place_at(&recovery->store->place, recovery->walk.reader.name.text,
+                    recovery->walk.record_at, words);
+    }
+    return err;
+}
+
 static enum gk_err replay_round(struct recovery *recovery, const struct gk_record *record,
                                 uint8_t *memory, struct gk_words *words)
 {
-    struct gk_store *store = recovery->store;
-    enum gk_err err = GK_OK;
+    enum gk_err err = check_round(recovery, record, words);
 
-    if (record->hashed &&
-        (record->version - 1 != recovery->hashed_version || record->state_hash != recovery->hash)) {
-        err = apply_batch(recovery, words);
-        err = err ? err : check_hash(recovery, record->state_hash, record->version - 1, words);
-        if (err == GK_E_CORRUPT) {
-            gk_place_at(&store->place, recovery->walk.reader.name.text, recovery->walk.record_at,
-                        words);
-        }
-    }
     gk_batch_add(recovery->batch, record, memory, gk_wal_bytes(record));
     if (!err && (recovery->batch->count == GK_REPLAY_ROUNDS_MAX ||
-                 recovery->batch->bytes >= store->batch_bytes)) {
+                 recovery->batch->bytes >= recovery->store->batch_bytes)) {
         err = apply_batch(recovery, words);
     }
     return err;
@@ -329,6 +340,7 @@ static enum gk_err try_from(struct recovery *recovery, struct gk_known *snapshot
         };
         err = gk_walk_open(&recovery->walk, snapshot ? snapshot->number : 0, words);
         if (!err) {
+            recovery->last_hashed = gk_walk_last_hashed(&recovery->walk);
             err = replay(recovery, words);
             store->number = recovery->walk.reader.number;
             gk_walk_close(&recovery->walk); /* what it has learnt stays */

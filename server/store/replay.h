@@ -36,6 +36,10 @@ enum gk_err gk_walk_next(struct gk_walk *walk, const struct gk_vector_ops *ops,
                          struct gk_queue *queue, struct gk_record *ret_record, uint8_t **ret_memory,
                          struct gk_words *words);
 
+/* Number of the last round ahead that carries a state hash; UINT64_MAX: none.  Reads headers only,
+ * and ends at the first that is not good: whoever walks on will say so. */
+uint64_t gk_walk_last_hashed(const struct gk_walk *walk);
+
 /* Rounds that wait to be applied. */
 struct gk_batch {
     const struct gk_vector_ops *ops;

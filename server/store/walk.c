@@ -175,3 +175,25 @@ enum gk_err gk_walk_next(struct gk_walk *walk, const struct gk_vector_ops *ops,
     *ret_memory = memory;
     return GK_OK;
 }
+
+uint64_t gk_walk_last_hashed(const struct gk_walk *walk)
+{
+    uint64_t last = UINT64_MAX;
+    bool good = true;
+
+    for (uint32_t i = walk->at; i < walk->segments->count && good; i++) {
+        const struct gk_known *known = &walk->segments->list[i];
+        struct gk_reader reader;
+        struct gk_wal_head head;
+
+        good = gk_reader_open(walk->place, known->epoch, known->version, &reader, NULL) == GK_OK;
+        while (good && gk_reader_peek(walk->place, &reader, &head, NULL) == GK_OK) {
+            last = head.record.hashed && reader.number >= walk->number ? reader.number : last;
+            gk_reader_next(&reader, &head);
+        }
+        if (good) {
+            gk_reader_close(walk->place, &reader);
+        }
+    }
+    return last;
+}
