@@ -182,6 +182,9 @@ static const char *loss(const struct gk_launch *launch, const struct gk_child *c
     if (launch->state == GK_LAUNCH_SERVERS) {
         return "";
     }
+    if (launch->options->state_dir && child->role == GK_ROLE_SERVER) {
+        return ", from its state directory";
+    }
     return child->role == GK_ROLE_SERVER ? " at the same address, without its shard of the model"
                                          : ", with an empty residual";
 }
@@ -200,8 +203,11 @@ static bool plan_restart(struct gk_launch *launch, struct gk_child *child, const
                   loss(launch, child));
     if (launch->state == GK_LAUNCH_SERVERS) {
         child->address[0] = '\0'; /* nobody knows it yet: any other will do */
-    } else if (child->role == GK_ROLE_SERVER) {
+    } else if (child->role == GK_ROLE_SERVER && !launch->options->state_dir) {
         launch->emptied = child;
+    }
+    if (launch->state == GK_LAUNCH_SUMMARIES) {
+        launch->since_us = now_us; /* its next life needs as long as any */
     }
     return true;
 }
@@ -236,7 +242,8 @@ static bool has_witness(const struct gk_launch *launch)
 /* New workers and empty servers would begin the job again, as if nothing had been. */
 static bool is_forgotten(struct gk_launch *launch, const struct gk_child *child)
 {
-    if (launch->state != GK_LAUNCH_WORKERS || !gk_tally_begun(launch->tally)) {
+    if (launch->state != GK_LAUNCH_WORKERS || launch->options->state_dir ||
+        !gk_tally_begun(launch->tally)) {
         return false;
     }
     if (child->role == GK_ROLE_SERVER) {
@@ -255,7 +262,7 @@ static void survive(struct gk_launch *launch, struct gk_child *child, const char
     if (summed(launch, child)) {
         late_death(launch, child);
         end_workers(launch);
-    } else if (launch->state == GK_LAUNCH_SUMMARIES) {
+    } else if (launch->state == GK_LAUNCH_SUMMARIES && !launch->options->state_dir) {
         launch->emptied = child;
         gk_launch_say(launch, GK_LOG_ERROR, "RUN-LOST-SHARD",
                       "LOST_SHARD: %s, and its shard of the model is gone; the run ends", reason);

@@ -15,10 +15,11 @@
  *            SIGKILL)
  *
  * With --restart always a child that dies in SERVERS or WORKERS is started again after a while,
- * unless another life would end the same way (restart.h).  A server comes back at its old address
- * and without its state; whether the job can live with that is for the workers to say: before
- * version 1 they begin it again, later they end with LOST_SHARD.  When no worker is left that could
- * say so, the launcher does.
+ * unless another life would end the same way (restart.h).  With a state directory it goes on where
+ * it was, and also a server that dies in SUMMARIES comes back.  Without one a server comes back at
+ * its old address and without its state; whether the job can live with that is for the workers to
+ * say: before version 1 they begin it again, later they end with LOST_SHARD.  When no worker is
+ * left that could say so, the launcher does.
  *
  * In every state a child that has told its last word (a worker its summary, any its death) has to
  * end (bound, then SIGKILL).  Every bound that is missed names the child.  Nothing of ours is left

@@ -12,6 +12,7 @@
 #include "tool/machine.h"
 #include "tool/output.h"
 #include "tool/run_options.h"
+#include "tool/run_state.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -54,7 +55,7 @@ static int finish_output(FILE *out)
     return GK_EXIT_IO;
 }
 
-static void announce(const struct gk_run_config *run, FILE *out)
+static void announce(const struct gk_run_config *run, const struct gk_tally *tally, FILE *out)
 {
     const struct gk_run_options *options = &run->options;
 
@@ -67,6 +68,10 @@ static void announce(const struct gk_run_config *run, FILE *out)
         gk_config_text(run->config, "optimizer"), gk_config_text(run->config, "lr"),
         options->servers, options->servers == 1 ? "" : "s", options->workers,
         options->workers == 1 ? "" : "s", options->steps, options->workers, options->batch);
+    if (tally->resumed) {
+        (void)fprintf(out, "goes on at version %" PRIu64 ", from %s\n", tally->resumed_from,
+                      gk_shown(options->state_dir).text);
+    }
     (void)fflush(out);
 }
 
@@ -147,21 +152,63 @@ static int finish(const struct gk_run_config *run, const struct gk_tally *tally,
     return code ? code : finish_output(out);
 }
 
+/* Of a job that has nothing left to do: what its state says. */
+static int tell_finished(const struct gk_run_config *run, struct gk_tally *tally, FILE *out)
+{
+    struct gk_words words;
+
+    if (gk_run_state_tally(run, tally, &words) != GK_OK) {
+        gk_log(GK_LOG_ERROR, "RUN-STATE", "%s", words.text);
+        return GK_EXIT_CONFIG;
+    }
+    if (!run->options.quiet) {
+        (void)fprintf(out, "job %s is finished; --fresh would begin it anew\n", run->options.job);
+    }
+    return finish(run, tally, out);
+}
+
+static int run_launch(const struct gk_run_config *run, const struct gk_faults_stage *stage,
+                      struct gk_tally *tally, FILE *out)
+{
+    char server[PROGRAM_BYTES], worker[PROGRAM_BYTES];
+    struct gk_console console;
+    const struct gk_launch_plan plan = {.run = run,
+                                        .server_program = server,
+                                        .worker_program = worker,
+                                        .console = &console,
+                                        .stage = stage};
+    int code;
+
+    find_program("gkps-server", server, sizeof(server));
+    find_program("gkps-worker", worker, sizeof(worker));
+    gk_console_init(&console, out);
+    console.bar = console.bar && !stage; /* the log comes through another process */
+    if (!run->options.quiet) {
+        announce(run, tally, out);
+    }
+    code = gk_launch_run(&plan, tally);
+    if (stage) {
+        gk_faults_stage_result(stage, tally);
+    }
+    if (code == GK_EXIT_OK) {
+        return finish(run, tally, out);
+    }
+    if (run->options.summary) {
+        gk_log(GK_LOG_WARN, "RUN-SUMMARY-NONE", "no summary was written to %s",
+               run->options.summary);
+    }
+    return code;
+}
+
 static int run_job(const struct gk_run_config *run, const struct gk_faults_stage *stage)
 {
     const struct gk_run_options *options = &run->options;
     bool summary_to_stdout = options->summary && strcmp(options->summary, "-") == 0;
     FILE *out = summary_to_stdout ? stderr : stdout;
-    char server[PROGRAM_BYTES], worker[PROGRAM_BYTES];
-    struct gk_console console;
-    struct gk_launch_plan plan = {.run = run,
-                                  .server_program = server,
-                                  .worker_program = worker,
-                                  .console = &console,
-                                  .stage = stage};
+    struct gk_run_state state = {.lock = -1};
     struct gk_tally tally;
     struct gk_words words;
-    int code;
+    int code = GK_EXIT_OK;
 
     if (options->summary && gk_output_probe(options->summary, &words) != GK_OK) {
         gk_log(GK_LOG_ERROR, "RUN-SUMMARY-FAILED", "%s", words.text);
@@ -172,22 +219,17 @@ static int run_job(const struct gk_run_config *run, const struct gk_faults_stage
         return GK_EXIT_INTERNAL;
     }
     tally.steps = options->steps;
-    find_program("gkps-server", server, sizeof(server));
-    find_program("gkps-worker", worker, sizeof(worker));
-    gk_console_init(&console, out);
-    console.bar = console.bar && !stage; /* the log comes through another process */
-    if (!options->quiet) {
-        announce(run, out);
+    if (options->state_dir &&
+        gk_run_state_open(run, options->quiet ? NULL : out, &state, &code, &words) != GK_OK) {
+        gk_log(GK_LOG_ERROR, "RUN-STATE", "%s", words.text);
+    } else if (state.finished) {
+        code = tell_finished(run, &tally, out);
+    } else {
+        tally.resumed = state.begun;
+        tally.resumed_from = state.version;
+        code = run_launch(run, stage, &tally, out);
     }
-    code = gk_launch_run(&plan, &tally);
-    if (stage) {
-        gk_faults_stage_result(stage, &tally);
-    }
-    if (code == GK_EXIT_OK) {
-        code = finish(run, &tally, out);
-    } else if (options->summary) {
-        gk_log(GK_LOG_WARN, "RUN-SUMMARY-NONE", "no summary was written to %s", options->summary);
-    }
+    gk_run_state_close(&state);
     gk_tally_fini(&tally);
     return code;
 }
@@ -197,6 +239,7 @@ static int launch_stage(void *context, const struct gk_faults_stage *stage)
     struct gk_run_config run = *(const struct gk_run_config *)context;
 
     if (!stage->faults) { /* the undisturbed run is a means, not an end */
+        run.options.state_dir = NULL;
         run.options.quiet = true;
         run.options.summary = NULL;
     }
@@ -208,6 +251,7 @@ static int run_script(struct gk_run_config *run)
     const struct gk_faults_trial trial = {.faults = run->faults,
                                           .launch = launch_stage,
                                           .context = run,
+                                          .state_dir = run->options.state_dir,
                                           .out = run->options.quiet ? NULL : stdout};
 
     return gk_faults_judge(&trial);

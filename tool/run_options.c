@@ -5,6 +5,8 @@
 #include "common/option_rows.h"
 #include "tool/faults.h"
 #include "tool/json.h"
+#include "tool/run_job.h"
+#include "tool/state_dir.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -32,11 +34,24 @@ static const struct gk_option options_table[] = {
     {"job", GK_OPTION_STRING, AT(job), NULL, NULL, 0, 0, "NAME",
      "Name of the job (gkps-PID when unset).", NULL, "Cluster"},
     {"restart", GK_OPTION_CHOICE, AT(restart), "never", "never|always", 0, 0, "POLICY",
-     "What to do when a daemon dies: end the run, or start it again.", NULL, "Cluster"},
+     "What to do when a daemon dies: end the run, or start it again (always with --state-dir, "
+     "unless you say never).",
+     NULL, "Cluster"},
     {"deadline", GK_OPTION_UINT, AT(deadline), "120", NULL, 1, DEADLINE_MAX_S, "S",
      "Seconds to wait for a daemon at the start, and for a peer that went away.", NULL, "Cluster"},
     {"faults", GK_OPTION_STRING, AT(faults), NULL, NULL, 0, 0, "FILE",
      "Disturb the run as this script says, and judge it (docs/faults.md).", NULL, "Cluster"},
+    {"state-dir", GK_OPTION_STRING, AT(state_dir), NULL, NULL, 0, 0, "DIR",
+     "Keep the state of all daemons there; the same command goes on where the last one stopped.",
+     NULL, "State"},
+    {"fresh", GK_OPTION_BOOL, AT(fresh), "false", NULL, 0, 0, NULL,
+     "Remove the job that is in --state-dir, and begin anew.", NULL, "State"},
+    {"sync", GK_OPTION_CHOICE, AT(sync), "always", "always|interval|never", 0, 0, "POLICY",
+     "When the servers sync their logs: before a version is served, in the background, or never "
+     "(safe against kill -9 only).",
+     NULL, "State"},
+    {"keep-versions", GK_OPTION_UINT, AT(keep_versions), "0", NULL, 0, 1e9, "VERSIONS",
+     "How far back gkps rewind must be able to go.", NULL, "State"},
     {"model", GK_OPTION_CHOICE, AT(model), "fnn3", "fnn3|softmax", 0, 0, "NAME", "Model to train.",
      NULL, "Training"},
     {"data", GK_OPTION_STRING, AT(data), "digits", NULL, 0, 0, "NAME[:PATH]",
@@ -86,19 +101,22 @@ static const struct gk_program program = {
     .name = "gkps run",
     .summary = "Train one model on this machine: start servers and workers, show progress, sum up.",
     .usage = "[options]",
-    .notes = "Examples:\n"
-             "  gkps run\n"
-             "  gkps run --workers 8 --density 0.001 --steps 2000 --eval-every 200\n"
-             "  gkps run --compressor dense --summary dense.json\n"
-             "\n"
-             "Ctrl-C stops the run cleanly, a second Ctrl-C at once.\n"
-             "\n"
-             "Exit codes: 0 done, 64 usage, 65 data, 69 a peer is missing or lost, 70 internal "
-             "error or a\n"
-             "killed daemon, 74 output cannot be written, 75 try again, 76 fenced, 77 refused, 78\n"
-             "configuration or state, 130 and 143 stopped by a signal, 141 the reader of --summary "
-             "- has\n"
-             "gone.\n",
+    .notes =
+        "Examples:\n"
+        "  gkps run\n"
+        "  gkps run --workers 8 --density 0.001 --steps 2000 --eval-every 200\n"
+        "  gkps run --compressor dense --summary dense.json\n"
+        "  gkps run --state-dir job1 --steps 10000    (once more to go on: gkps run --state-dir "
+        "job1)\n"
+        "\n"
+        "Ctrl-C stops the run cleanly, a second Ctrl-C at once.\n"
+        "\n"
+        "Exit codes: 0 done, 64 usage, 65 data, 69 a peer is missing or lost, 70 internal "
+        "error or a\n"
+        "killed daemon, 74 output cannot be written, 75 try again, 76 fenced, 77 refused, 78\n"
+        "configuration or state, 130 and 143 stopped by a signal, 141 the reader of --summary "
+        "- has\n"
+        "gone.\n",
     .options = options_table,
     .options_count = OPTIONS_COUNT,
     .positional_max = 0,
@@ -110,6 +128,35 @@ static const char *const worker_options[] = {
     "optimizer", "lr",     "momentum",   "weight-decay", "schedule",   "milestones",
     "lr-gamma",  "lr-min", "warmup",     "seed",         "eval-every", "nonfinite",
 };
+
+/* Which policies need a state directory, and were asked for without one; NULL: none. */
+static const char *state_missing(const struct gk_run_config *run)
+{
+    static const char *const names[] = {"fresh", "sync", "keep-versions"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (!run->options.state_dir &&
+            strcmp(gk_config_source(run->config, names[i]), "default") != 0) {
+            return names[i];
+        }
+    }
+    return NULL;
+}
+
+static const char *check(const struct gk_run_config *run, bool *ret_data, struct gk_words *words)
+{
+    const char *name = state_missing(run);
+
+    if (name) {
+        gk_words_set(words, "needs --state-dir DIR");
+        return name;
+    }
+    if (run->options.state_dir && !*run->options.state_dir) {
+        gk_words_set(words, "needs the name of a folder");
+        return "state-dir";
+    }
+    return gk_run_check(run, ret_data, words);
+}
 
 static enum gk_err load(struct gk_run_config *run, int argc, char **argv, int *ret_exit,
                         struct gk_words *words)
@@ -127,7 +174,7 @@ static enum gk_err load(struct gk_run_config *run, int argc, char **argv, int *r
     if (err) {
         return err;
     }
-    name = gk_run_check(run, &data, words);
+    name = check(run, &data, words);
     if (name) {
         *ret_exit = gk_config_blame(run->config, name, words);
         *ret_exit = data ? GK_EXIT_DATA : *ret_exit;
@@ -162,7 +209,7 @@ static void blame_script(const struct gk_faults *faults, struct gk_words *words)
 static enum gk_err load_script(struct gk_run_config *run, int argc, char **argv, int *ret_exit,
                                struct gk_words *words)
 {
-    struct gk_faults_job job = {0};
+    struct gk_faults_job job = {.state = run->options.state_dir != NULL};
     enum gk_err err = gk_faults_read(run->options.faults, &run->faults, words);
 
     *ret_exit = err == GK_E_NOMEM ? GK_EXIT_INTERNAL : GK_EXIT_CONFIG;
@@ -186,12 +233,93 @@ static enum gk_err load_script(struct gk_run_config *run, int argc, char **argv,
     err = load(run, (int)run->args.count, run->args.v, ret_exit, words);
     if (err) {
         blame_script(run->faults, words);
+        *ret_exit = *ret_exit == GK_EXIT_USAGE ? GK_EXIT_CONFIG : *ret_exit;
         return err;
     }
+    job.state = run->options.state_dir != NULL;
     job.servers = (uint32_t)run->options.servers;
     job.workers = (uint32_t)run->options.workers;
     *ret_exit = GK_EXIT_CONFIG;
     return gk_faults_check(run->faults, &job, words);
+}
+
+static bool is_default(const struct gk_run_config *run, const char *name)
+{
+    return strcmp(gk_config_source(run->config, name), "default") == 0;
+}
+
+/* What the job in the directory says, as flags: all of it that this command line leaves open. */
+static enum gk_err add_stored(const struct gk_run_config *run, struct gk_args *args, int *ret_exit,
+                              struct gk_words *words)
+{
+    const char *dir = run->options.state_dir;
+    struct gk_run_config there = {0};
+    struct gk_args stored = {0};
+    const char *name;
+    enum gk_err err;
+
+    gk_args_add(&stored, "%s", program.name);
+    gk_args_add(&stored, "--state-dir=%s", dir);
+    err = gk_run_job_read(dir, &stored, words);
+    *ret_exit = err == GK_E_NOMEM ? GK_EXIT_INTERNAL : GK_EXIT_CONFIG;
+    if (!err) {
+        err = load(&there, (int)stored.count, stored.v, ret_exit, words);
+        if (err) {
+            gk_words_prefix(words, "the job in %.100s: ", dir);
+        }
+    }
+    name = err ? NULL : gk_run_job_differs(run, &there);
+    if (name) {
+        gk_words_set(words,
+                     "%.100s holds the job '%s' with --%s %.60s, not %.60s: another --state-dir "
+                     "would help, or --fresh, which removes it",
+                     dir, there.options.job, name, gk_config_text(there.config, name),
+                     gk_config_text(run->config, name));
+        *ret_exit = GK_EXIT_CONFIG;
+        err = GK_E_REFUSED;
+    }
+    for (size_t i = 0; i < gk_run_job_options_count && !err; i++) {
+        const char *text = gk_config_text(there.config, gk_run_job_options[i]);
+
+        if (text && is_default(run, gk_run_job_options[i])) {
+            gk_args_add(args, "--%s=%s", gk_run_job_options[i], text);
+        }
+    }
+    gk_config_free(there.config);
+    gk_args_fini(&stored);
+    return err == GK_E_NOTFOUND ? GK_OK : err;
+}
+
+/* Once more, with what the state directory adds: the options of the job in it, and restarts. */
+static enum gk_err load_state(struct gk_run_config *run, int argc, char **argv, int *ret_exit,
+                              struct gk_words *words)
+{
+    struct gk_args args = {0}, former = run->args;
+    enum gk_err err = GK_OK;
+
+    gk_args_add(&args, "%s", argv[0]);
+    if (!run->options.fresh) {
+        err = add_stored(run, &args, ret_exit, words);
+    }
+    if (is_default(run, "restart")) {
+        gk_args_add(&args, "--restart=always");
+    }
+    for (int i = 1; i < argc; i++) {
+        gk_args_add(&args, "%s", argv[i]);
+    }
+    if (!err && args.failed) {
+        gk_words_set(words, "out of memory");
+        *ret_exit = GK_EXIT_INTERNAL;
+        err = GK_E_NOMEM;
+    }
+    if (!err) {
+        gk_config_free(run->config);
+        run->config = NULL;
+        err = load(run, (int)args.count, args.v, ret_exit, words);
+    }
+    run->args = args;
+    gk_args_fini(&former);
+    return err;
 }
 
 enum gk_err gk_run_config_load(struct gk_run_config *run, int argc, char **argv, int *ret_exit,
@@ -203,6 +331,11 @@ enum gk_err gk_run_config_load(struct gk_run_config *run, int argc, char **argv,
     err = load(run, argc, argv, ret_exit, words);
     if (!err && run->options.faults) {
         err = load_script(run, argc, argv, ret_exit, words);
+        argc = (int)run->args.count;
+        argv = run->args.v;
+    }
+    if (!err && run->options.state_dir) {
+        err = load_state(run, argc, argv, ret_exit, words);
     }
     if (err) {
         gk_run_config_fini(run);
@@ -230,12 +363,20 @@ static void add_common(const struct gk_run_config *run, struct gk_args *args)
 void gk_run_server_args(const struct gk_run_config *run, const char *path, uint32_t shard,
                         const char *address, struct gk_args *ret_args)
 {
+    char folder[GK_STATE_PATH_BYTES];
+
     gk_args_add(ret_args, "%s", path);
     gk_args_add(ret_args, "--bind=%s", *address ? address : "tcp://127.0.0.1:*");
     gk_args_add(ret_args, "--shard=%u", shard);
     gk_args_add(ret_args, "--servers=%s", gk_config_text(run->config, "servers"));
     gk_args_add(ret_args, "--workers=%s", gk_config_text(run->config, "workers"));
     add_common(run, ret_args);
+    if (run->options.state_dir) {
+        gk_state_path(run->options.state_dir, GK_ROLE_SERVER, shard, folder, sizeof(folder));
+        gk_args_add(ret_args, "--state-dir=%s", folder);
+        gk_args_add(ret_args, "--sync=%s", gk_config_text(run->config, "sync"));
+        gk_args_add(ret_args, "--keep-versions=%s", gk_config_text(run->config, "keep-versions"));
+    }
 }
 
 static void join(char *ret, size_t room, const char *const *texts, uint64_t count)

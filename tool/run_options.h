@@ -16,11 +16,12 @@
 enum { GK_RUN_ADDRESS_BYTES = 64 }; /* of one server, with its terminator */
 
 struct gk_run_options {
-    uint64_t servers, workers, steps, batch, warmup, seed, eval_every, deadline;
-    const char *data, *milestones, *job, *summary, *faults;
+    uint64_t servers, workers, steps, batch, warmup, seed, eval_every, deadline, keep_versions;
+    const char *data, *milestones, *job, *summary, *faults, *state_dir;
     double density, lr, momentum, weight_decay, lr_gamma, lr_min;
-    uint32_t model, compressor, optimizer, schedule, nonfinite, restart, log_format, log_level;
-    bool quiet;
+    uint32_t model, compressor, optimizer, schedule, nonfinite, restart, sync, log_format,
+        log_level;
+    bool quiet, fresh;
 };
 
 struct gk_faults;
@@ -30,10 +31,12 @@ struct gk_run_config {
     struct gk_config *config; /* owns the strings */
     char job[32];             /* the name that was made up when none was given */
     struct gk_faults *faults; /* the script of --faults; NULL: none */
-    struct gk_args args;      /* the command line with the script's own options */
+    struct gk_args args;      /* the command line with what a script and a state directory add */
 };
 
-/* Flags, variables, file.  Errors and *ret_exit as gk_config_load. */
+/* Flags, variables, file; then the options of the job in --state-dir, which count where nothing
+ * else was said.  Errors and *ret_exit as gk_config_load; GK_E_REFUSED: the state is of another
+ * job. */
 enum gk_err gk_run_config_load(struct gk_run_config *run, int argc, char **argv, int *ret_exit,
                                struct gk_words *words);
 void gk_run_config_fini(struct gk_run_config *run); /* accepts a zeroed one */

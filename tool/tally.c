@@ -53,7 +53,9 @@ static void take_worker_summary(const struct gk_tally *tally, struct gk_tally_wo
     worker->summed = true;
     worker->steps = gk_json_u64(object, "steps", 0);
     /* Whoever sums up has done the last step, but counts those of its last life. */
-    worker->step = worker->restarts && tally->steps > worker->steps ? tally->steps : worker->steps;
+    worker->step = (worker->restarts > 0 || tally->resumed) && tally->steps > worker->steps
+                       ? tally->steps
+                       : worker->steps;
     worker->samples = gk_json_u64(object, "samples", 0);
     worker->seconds = gk_json_double(object, "seconds");
     worker->loss = gk_json_double(object, "loss");
@@ -202,7 +204,10 @@ static void add_workers(const struct gk_tally *tally, struct gk_tally_total *tot
         }
     }
     if (total->seconds > 0.0) {
-        total->steps_per_s = (double)total->steps / total->seconds;
+        uint64_t steps =
+            total->steps > total->resumed_from ? total->steps - total->resumed_from : 0;
+
+        total->steps_per_s = (double)steps / total->seconds;
         total->samples_per_s = (double)total->samples / total->seconds;
     }
 }
@@ -239,6 +244,9 @@ void gk_tally_total(const struct gk_tally *tally, struct gk_tally_total *ret_tot
     ret_total->steps_per_s = (double)NAN;
     ret_total->samples_per_s = (double)NAN;
     ret_total->restarts = tally->restarts;
+    ret_total->from_state = tally->from_state;
+    ret_total->resumed = tally->resumed;
+    ret_total->resumed_from = tally->resumed ? tally->resumed_from : 0;
     ret_total->seconds = tally->seconds;
     ret_total->loss = gk_tally_loss(tally);
     ret_total->accuracy = tally->workers[0].accuracy;
@@ -278,6 +286,12 @@ static json_t *setting(const json_t *config, const char *key)
     return value ? json_incref(value) : json_null();
 }
 
+/* A number that only the workers of this run could tell. */
+static json_t *worker_json(const struct gk_tally_total *total, uint64_t value)
+{
+    return total->from_state ? json_null() : gk_json_integer(value);
+}
+
 json_t *gk_tally_json(const struct gk_tally_total *total, const char *job, const json_t *config)
 {
     const struct {
@@ -296,20 +310,21 @@ json_t *gk_tally_json(const struct gk_tally_total *total, const char *job, const
         {"loss", gk_json_real(total->loss)},
         {"test_loss", gk_json_real(total->test_loss)},
         {"restarts", gk_json_integer(total->restarts)},
+        {"resumed_from", total->resumed ? gk_json_integer(total->resumed_from) : json_null()},
         {"steps", gk_json_integer(total->steps)},
-        {"samples", gk_json_integer(total->samples)},
-        {"seconds", gk_json_real(total->seconds)},
+        {"samples", worker_json(total, total->samples)},
+        {"seconds", gk_json_real(total->from_state ? (double)NAN : total->seconds)},
         {"steps_per_s", gk_json_real(total->steps_per_s)},
         {"samples_per_s", gk_json_real(total->samples_per_s)},
         {"version", gk_json_integer(total->version)},
         {"model_hash", total->hashed ? gk_json_hash(total->model_hash) : json_null()},
-        {"bytes_pushed", gk_json_integer(total->bytes_pushed)},
-        {"bytes_pulled", gk_json_integer(total->bytes_pulled)},
-        {"bytes_headers", gk_json_integer(total->bytes_headers)},
-        {"bytes_dense", gk_json_integer(total->bytes_dense)},
-        {"selected", gk_json_integer(total->selected)},
-        {"retries", gk_json_integer(total->retries)},
-        {"time", times_json(total)},
+        {"bytes_pushed", worker_json(total, total->bytes_pushed)},
+        {"bytes_pulled", worker_json(total, total->bytes_pulled)},
+        {"bytes_headers", worker_json(total, total->bytes_headers)},
+        {"bytes_dense", worker_json(total, total->bytes_dense)},
+        {"selected", worker_json(total, total->selected)},
+        {"retries", worker_json(total, total->retries)},
+        {"time", total->from_state ? json_null() : times_json(total)},
         {"ledger", ledger_json(total)},
         {"config", json_deep_copy(config)},
     };
@@ -367,6 +382,31 @@ static void time_row(struct gk_table *table, const struct gk_tally_total *total)
     row(table, "time per step", text);
 }
 
+/* What the workers of this run have told. */
+static void worker_rows(struct gk_table *table, const struct gk_tally_total *total)
+{
+    row(table, "accuracy", gk_unit_percent(total->accuracy).text);
+    row(table, "test loss", gk_unit_number(total->test_loss).text);
+    row(table, "train loss", gk_unit_number(total->loss).text);
+    gk_table_cell(table, "speed");
+    gk_table_cell(table, "%s steps/s, %s samples/s", gk_unit_rate(total->steps_per_s).text,
+                  gk_unit_rate(total->samples_per_s).text);
+    time_row(table, total);
+    byte_rows(table, total);
+}
+
+static void print_heading(const struct gk_tally_total *total, const char *job, FILE *out)
+{
+    if (total->from_state) {
+        (void)fprintf(out, "job %s: %s steps; what its state says:\n", job,
+                      gk_unit_count(total->steps).text);
+    } else {
+        (void)fprintf(out, "job %s: %s steps, %s samples in %s\n", job,
+                      gk_unit_count(total->steps).text, gk_unit_count(total->samples).text,
+                      gk_unit_seconds(total->seconds).text);
+    }
+}
+
 void gk_tally_print(const struct gk_tally_total *total, const char *job, FILE *out)
 {
     struct gk_table table;
@@ -376,14 +416,9 @@ void gk_tally_print(const struct gk_tally_total *total, const char *job, FILE *o
         (void)snprintf(hash, sizeof(hash), "%016" PRIx64, total->model_hash);
     }
     gk_table_init(&table, "ll");
-    row(&table, "accuracy", gk_unit_percent(total->accuracy).text);
-    row(&table, "test loss", gk_unit_number(total->test_loss).text);
-    row(&table, "train loss", gk_unit_number(total->loss).text);
-    gk_table_cell(&table, "speed");
-    gk_table_cell(&table, "%s steps/s, %s samples/s", gk_unit_rate(total->steps_per_s).text,
-                  gk_unit_rate(total->samples_per_s).text);
-    time_row(&table, total);
-    byte_rows(&table, total);
+    if (!total->from_state) {
+        worker_rows(&table, total);
+    }
     gk_table_cell(&table, "pushes");
     gk_table_cell(&table, "%s = %s applied + %s returned + %s skipped + %s lost%s",
                   gk_unit_count(total->pushes).text, gk_unit_count(total->applied).text,
@@ -394,10 +429,13 @@ void gk_tally_print(const struct gk_tally_total *total, const char *job, FILE *o
         gk_table_cell(&table, "%u (samples, times and bytes are of the last lives)",
                       total->restarts);
     }
+    if (total->resumed) {
+        gk_table_cell(&table, "resumed");
+        gk_table_cell(&table, "at version %s (speed, samples, times and bytes are since then)",
+                      gk_unit_count(total->resumed_from).text);
+    }
     row(&table, "model hash", hash);
-    (void)fprintf(out, "job %s: %s steps, %s samples in %s\n", job,
-                  gk_unit_count(total->steps).text, gk_unit_count(total->samples).text,
-                  gk_unit_seconds(total->seconds).text);
+    print_heading(total, job, out);
     gk_table_print(&table, "  ", out);
     gk_table_fini(&table);
 }

@@ -63,8 +63,11 @@ struct gk_tally {
     uint64_t eval_step;
     double accuracy, test_loss; /* of the last evaluation */
     uint64_t steps;             /* of the job; 0: not told */
-    uint32_t restarts;          /* of all children */
-    double seconds;             /* of the whole run as the launcher saw it; 0: not told */
+    bool from_state;            /* nobody ran: the numbers of the servers alone, from their files */
+    bool resumed;               /* a former run has made version resumed_from */
+    uint64_t resumed_from;
+    uint32_t restarts; /* of all children */
+    double seconds;    /* of the whole run as the launcher saw it; 0: not told */
 };
 
 struct gk_tally_total {
@@ -74,6 +77,8 @@ struct gk_tally_total {
     bool balanced; /* pushes = applied + returned + skipped + lost on every shard */
     uint64_t model_hash, version;
     uint32_t restarts;
+    bool from_state, resumed;
+    uint64_t resumed_from;
     uint64_t steps, samples, parameters;
     const char *blas; /* of rank 0, in the tally */
     double seconds, steps_per_s, samples_per_s;

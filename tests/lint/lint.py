@@ -35,7 +35,7 @@ LAYERS = {
     "server": (["common", "common/net", "proto", "cuda", "server/core", "server/store", "server"], SYSTEM | {"uv.h", "jansson.h"}),
     "worker": (["common", "common/net", "proto", "cuda", "worker/core", "worker/select", "worker/model", "worker/data",
                 "worker"], SYSTEM | {"uv.h", "jansson.h"}),
-    "tool": (["common", "common/net", "proto", "tool"], SYSTEM | {"uv.h", "jansson.h", "yaml.h"}),
+    "tool": (["common", "common/net", "proto", "server/core", "server/store", "worker/core", "worker/state", "tool"], SYSTEM | {"uv.h", "jansson.h", "yaml.h"}),
 }
 
 PURE = ("server/core", "worker/core")

@@ -1,0 +1,117 @@
+#include "tool/run_job.h"
+
+#include "tool/json.h"
+#include "tool/output.h"
+#include "tool/state_dir.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Whatever has a say in which model comes out. */
+const char *const gk_run_job_options[] = {
+    "job",        "servers",  "workers",   "model",  "data",     "steps",        "batch",
+    "compressor", "density",  "optimizer", "lr",     "momentum", "weight-decay", "schedule",
+    "milestones", "lr-gamma", "lr-min",    "warmup", "seed",     "nonfinite",
+};
+const size_t gk_run_job_options_count = sizeof(gk_run_job_options) / sizeof(gk_run_job_options[0]);
+
+static bool is_of_the_job(const char *name)
+{
+    for (size_t i = 0; i < gk_run_job_options_count; i++) {
+        if (strcmp(gk_run_job_options[i], name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static enum gk_err take_options(const json_t *options, const char *path, struct gk_args *ret_args,
+                                struct gk_words *words)
+{
+    const char *name;
+    json_t *value;
+
+    if (!json_is_object(options)) {
+        gk_words_set(words, "%.200s: there are no options in it", path);
+        return GK_E_CORRUPT;
+    }
+    json_object_foreach((json_t *)(uintptr_t)options, name, value)
+    {
+        if (!is_of_the_job(name) || !json_is_string(value)) {
+            gk_words_set(words, "%.200s: '%.60s' is no option of a job", path, name);
+            return GK_E_CORRUPT;
+        }
+        gk_args_add(ret_args, "--%s=%s", name, json_string_value(value));
+    }
+    return ret_args->failed ? GK_E_NOMEM : GK_OK;
+}
+
+enum gk_err gk_run_job_read(const char *dir, struct gk_args *ret_args, struct gk_words *words)
+{
+    char path[GK_STATE_PATH_BYTES];
+    json_error_t error;
+    json_t *object;
+    enum gk_err err;
+
+    (void)snprintf(path, sizeof(path), "%s/%s", dir, GK_STATE_JOB);
+    if (access(path, F_OK) != 0 && errno == ENOENT) {
+        return GK_E_NOTFOUND;
+    }
+    object = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    if (!object) {
+        gk_words_set(words, "%.200s, line %d: %s", path, error.line, error.text);
+        return GK_E_CORRUPT;
+    }
+    err = take_options(json_object_get(object, "options"), path, ret_args, words);
+    json_decref(object);
+    return err;
+}
+
+enum gk_err gk_run_job_write(const struct gk_run_config *run, struct gk_words *words)
+{
+    json_t *options = json_object();
+    json_t *object = json_pack("{s:s, s:o}", "gkps", GK_VERSION, "options", options);
+    char path[GK_STATE_PATH_BYTES];
+    bool whole = object != NULL;
+    char *text = NULL;
+    enum gk_err err = GK_E_NOMEM;
+
+    for (size_t i = 0; i < gk_run_job_options_count && whole; i++) {
+        const char *name = gk_run_job_options[i];
+        const char *value =
+            strcmp(name, "job") == 0 ? run->options.job : gk_config_text(run->config, name);
+
+        whole = !value || json_object_set_new(options, name, gk_json_string(value)) == 0;
+    }
+    (void)snprintf(path, sizeof(path), "%s/%s", run->options.state_dir, GK_STATE_JOB);
+    text = whole ? gk_json_dump(object, true) : NULL;
+    if (text) {
+        err = gk_output_write(path, text, words);
+    } else {
+        gk_words_set(words, "%s", gk_err_text(err));
+    }
+    free(text);
+    json_decref(object);
+    return err;
+}
+
+const char *gk_run_job_differs(const struct gk_run_config *run, const struct gk_run_config *stored)
+{
+    json_t *wanted = gk_run_config_json(run), *there = gk_run_config_json(stored);
+    const char *differs = NULL;
+
+    for (size_t i = 0; i < gk_run_job_options_count && !differs; i++) {
+        const char *name = gk_run_job_options[i];
+
+        if (strcmp(gk_config_source(run->config, name), "default") != 0 &&
+            !json_equal(json_object_get(wanted, name), json_object_get(there, name))) {
+            differs = name;
+        }
+    }
+    json_decref(wanted);
+    json_decref(there);
+    return differs;
+}
