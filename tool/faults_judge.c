@@ -428,8 +428,7 @@ static void say_failed(void *context, uint32_t line, const char *words)
 static int verdict(const struct gk_faults_trial *setup, const struct gk_faults_outcome *outcome)
 {
     uint32_t count = gk_faults_expect_count(setup->faults);
-    uint32_t failed =
-        gk_faults_expect(setup->faults, outcome, say_failed, (void *)(uintptr_t)setup->faults);
+    uint32_t failed = gk_faults_expect(setup->faults, outcome, say_failed, &setup);
     uint64_t done = 0;
 
     if (failed > 0) {

@@ -45,8 +45,9 @@ struct gk_launch_faults {
     struct gk_faults_play play;
     uv_timer_t timer;
     uint64_t begin_us;
-    struct pair *pairs; /* worker by worker */
-    struct fate *fates; /* of the fleet */
+    struct pair *pairs;       /* worker by worker */
+    struct fate *fates;       /* of the fleet */
+    bool done[GK_FAULTS_MAX]; /* in this tick: it met somebody */
     bool ended, closed;
 };
 
@@ -261,11 +262,23 @@ static void say_act(struct gk_launch *launch, const struct gk_faults_act *act)
     (void)fflush(console->out);
 }
 
+/* It meets somebody who lives, or will live again; not one whose work is over. */
+static void note_done(struct gk_launch *launch, const struct gk_faults_act *act)
+{
+    struct gk_launch_faults *faults = launch->faults;
+    const struct gk_child *child = child_of(launch, act->role, act->index);
+
+    if (!act->ends && (act->launcher || !child->done || child->restart.due_us > 0)) {
+        faults->done[act->fault - faults->stage->faults->faults] = true;
+    }
+}
+
 static void on_act(void *context, const struct gk_faults_act *act)
 {
     struct gk_launch *launch = context;
 
     say_act(launch, act);
+    note_done(launch, act);
     if (act->launcher) {
         harm_launcher(launch, act);
     } else if (gk_faults_is_message(act->what)) {
@@ -275,29 +288,21 @@ static void on_act(void *context, const struct gk_faults_act *act)
     }
 }
 
-static void tell_done(const struct gk_launch_faults *faults, const uint32_t *before)
-{
-    for (uint32_t i = 0; i < faults->stage->faults->faults_count; i++) {
-        if (faults->play.lines[i].done > before[i]) {
-            gk_faults_stage_done(faults->stage, i);
-        }
-    }
-}
-
 void gk_launch_faults_tick(struct gk_launch *launch)
 {
     struct gk_launch_faults *faults = launch->faults;
-    uint32_t before[GK_FAULTS_MAX];
 
     if (!faults || faults->ended || launch->state >= GK_LAUNCH_LOST) {
         return;
     }
-    for (uint32_t i = 0; i < GK_FAULTS_MAX; i++) {
-        before[i] = faults->play.lines[i].done;
-    }
+    memset(faults->done, 0, sizeof(faults->done));
     gk_faults_play_tick(&faults->play, gk_now_us() - faults->begin_us, gk_tally_step(launch->tally),
                         on_act, launch);
-    tell_done(faults, before);
+    for (uint32_t i = 0; i < faults->stage->faults->faults_count; i++) {
+        if (faults->done[i]) {
+            gk_faults_stage_done(faults->stage, i);
+        }
+    }
 }
 
 void gk_launch_faults_args(const struct gk_launch *launch, struct gk_args *args)

@@ -82,11 +82,11 @@ def plain(name, *args):
 def false_expectation():
     code, output = run(script("false-expectation"))
     expect(code == 70, f"code {code}, not 70:\n{output}")
-    for line, words in ((7, "freeze: done 0 times of 1"), (10, "exit: the run ended with code 0"), (11, "restarts: 1"),
-                        (12, "memory-mib: the largest"), (13, "says: no line")):
+    for line, words in ((6, "freeze: done 0 times of 1"), (9, "exit: the run ended with code 0"), (10, "restarts: 1"),
+                        (11, "memory-mib: the largest"), (12, "says: no line")):
         found = re.findall(rf"^.*false-expectation\.yaml:{line}: {words}.*$", output, re.M)
         expect(len(found) == 1, f"'{words}' at line {line}: {len(found)} times in\n{output}")
-    expect(":9: completes" not in output, f"what holds is complained about:\n{output}")
+    expect(":8: completes" not in output, f"what holds is complained about:\n{output}")
 
 
 def start_in_every_order():
