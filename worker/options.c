@@ -33,6 +33,13 @@ static const struct gk_option options[] = {
     {"deadline", GK_OPTION_UINT, AT(deadline_s), "120", NULL, 0, 1e6, "SECONDS",
      "How long to wait for missing peers before giving up with exit code 69; 0: for ever.", NULL,
      "Cluster"},
+    {"state-dir", GK_OPTION_STRING, AT(state_dir), NULL, NULL, 0, 0, "DIR",
+     "Keep residual and pushes in this directory, of this worker alone: one that is killed goes on "
+     "where it was.",
+     NULL, "State"},
+    {"state-sync", GK_OPTION_BOOL, AT(state_sync), "false", NULL, 0, 0, NULL,
+     "Sync every step to the disk, so that a crash of the machine loses nothing either.", NULL,
+     "State"},
     {"model", GK_OPTION_STRING, AT(model), "fnn3", NULL, 0, 0, "NAME", "Model: fnn3 or softmax.",
      NULL, "Training"},
     {"data", GK_OPTION_STRING, AT(data), "digits", NULL, 0, 0, "NAME",
@@ -119,6 +126,16 @@ enum gk_err gk_worker_options_check(const struct gk_worker_options *values, int 
 {
     if (gk_job_name_check(values->job, words)) {
         *ret_exit = gk_config_blame(values->config, "job", words);
+        return GK_E_CONFIG;
+    }
+    if (values->state_dir && !values->state_dir[0]) {
+        gk_words_set(words, "empty: expected a directory");
+        *ret_exit = gk_config_blame(values->config, "state-dir", words);
+        return GK_E_CONFIG;
+    }
+    if (values->state_sync && !values->state_dir) {
+        gk_words_set(words, "needs --state-dir");
+        *ret_exit = gk_config_blame(values->config, "state-sync", words);
         return GK_E_CONFIG;
     }
     return GK_OK;

@@ -24,6 +24,8 @@ struct gk_worker_options {
     uint64_t eval_every;
     uint64_t deadline_s;
     bool takeover;
+    const char *state_dir; /* NULL: no durable state */
+    bool state_sync;
     uint64_t launcher_fd; /* 0: none */
     bool allow_faults;
     uint32_t cpu; /* enum gk_cpu */
@@ -36,7 +38,7 @@ const struct gk_program *gk_worker_program(void);
 /* The functions below judge what the table lets through: GK_E_CONFIG, words that say where the
  * value came from and what would be right, and the exit code that goes with them.  Any thread. */
 
-/* The job's name. */
+/* The job's name, and the options of the state. */
 enum gk_err gk_worker_options_check(const struct gk_worker_options *options, int *ret_exit,
                                     struct gk_words *words);
 

@@ -12,6 +12,7 @@
 #include "common/net/timer.h"
 #include "common/net/zsock.h"
 #include "worker/core/worker.h"
+#include "worker/keeper.h"
 #include "worker/report.h"
 #include "worker/requests.h"
 
@@ -58,6 +59,7 @@ struct shell {
     struct gk_trainer_step step;
     struct gk_trainer_eval eval;
     struct made_init init;
+    struct gk_keeper keeper;
     struct gk_words words; /* of an event that waits */
     bool closing, job_begun;
     int exit_code;
@@ -257,8 +259,6 @@ static void leave(struct shell *shell, const struct gk_worker_action *action)
 
 static void perform(struct shell *shell, struct gk_worker_action *action)
 {
-    struct gk_worker_event event = {.kind = GK_WORKER_PERSISTED};
-
     switch (action->kind) {
     case GK_WORKER_SEND:
         gk_requests_send(&shell->report, shell->peers[action->shard].zsock, &action->msg);
@@ -277,7 +277,10 @@ static void perform(struct shell *shell, struct gk_worker_action *action)
         start_step(shell, action->step);
         break;
     case GK_WORKER_PERSIST:
-        feed(shell, &event); /* without a state directory there is nothing to wait for */
+        gk_keeper_persist(&shell->keeper, shell->compute, &action->memory);
+        break;
+    case GK_WORKER_REMEMBER:
+        gk_keeper_remember(&shell->keeper, &action->identity);
         break;
     case GK_WORKER_INSTALL:
         gk_trainer_install(shell->trainer, action->lo, action->hi,
@@ -288,7 +291,7 @@ static void perform(struct shell *shell, struct gk_worker_action *action)
         start_eval(shell, action->step);
         break;
     case GK_WORKER_RESET:
-        gk_trainer_reset(shell->trainer);
+        gk_keeper_reset(&shell->keeper);
         break;
     case GK_WORKER_ARM_TIMER:
         gk_timer_arm(shell->timer, action->at_us);
@@ -397,6 +400,13 @@ static void on_command(void *context, const json_t *line)
     }
 }
 
+static void on_kept(void *context)
+{
+    struct gk_worker_event event = {.kind = GK_WORKER_PERSISTED};
+
+    feed(context, &event);
+}
+
 /* Opening and closing. */
 
 static enum gk_err open_sockets(struct shell *shell, const struct gk_addresses *addresses,
@@ -493,6 +503,8 @@ static bool open_all(struct shell *shell, uint32_t rank, const struct gk_address
         return false;
     }
     err = err ? err : open_core(shell, rank, addresses, words);
+    err = err ? err
+              : gk_keeper_open(&shell->keeper, options, &shell->config, shell->core, &rank, words);
     err = err ? err : open_handles(shell, words);
     if (!err && rank != GK_RANK_ANY) {
         err = set_rank(shell, rank, words);
@@ -508,6 +520,7 @@ static void fini(struct shell *shell)
     gk_net_context_free(shell->zmq);
     gk_worker_actions_free(shell->actions);
     gk_worker_free(shell->core);
+    gk_keeper_close(&shell->keeper);
     gk_push_free(shell->step.push); /* of a step that ended while we were closing */
     free(shell->peers);
     free(shell);
@@ -548,6 +561,8 @@ int gk_worker_run(const struct gk_worker_options *options, uint32_t rank,
     shell->trainer = trainer;
     shell->daemon = (struct gk_daemon){
         .stop = on_stop, .command = options->allow_faults ? on_command : NULL, .context = shell};
+    shell->keeper = (struct gk_keeper){
+        .trainer = trainer, .kept = on_kept, .failed = on_stop, .context = shell};
     shell->report.daemon = &shell->daemon;
     shell->report.every_step = options->allow_faults; /* a script may count them */
     shell->feed = (struct gk_feed){.events = shell->events,

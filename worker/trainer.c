@@ -27,6 +27,7 @@ struct gk_trainer {
     const struct gk_vector_ops *ops;
     struct gk_queue *queue;
     struct gk_selector *selector;
+    struct gk_slot *slot; /* NULL: gradient and residual are our own */
     struct gk_spec spec;
     uint8_t spec_bytes[GK_SPEC_BYTES_MAX];
     size_t spec_bytes_count;
@@ -156,15 +157,18 @@ static float *alloc_floats(struct gk_trainer *trainer, uint64_t count)
 static enum gk_err alloc_memory(struct gk_trainer *trainer, struct gk_words *words)
 {
     uint64_t batch = trainer->options->batch;
+    bool in_slot = trainer->options->state_dir != NULL;
 
     trainer->params = alloc_floats(trainer, trainer->params_count);
-    trainer->gradient = alloc_floats(trainer, trainer->params_count);
-    trainer->residual = alloc_floats(trainer, trainer->params_count);
+    if (!in_slot) {
+        trainer->gradient = alloc_floats(trainer, trainer->params_count);
+        trainer->residual = alloc_floats(trainer, trainer->params_count);
+    }
     trainer->samples = calloc(batch, sizeof(*trainer->samples));
     trainer->labels = calloc(batch, sizeof(*trainer->labels));
     trainer->inputs = calloc(batch * trainer->dataset->features, sizeof(*trainer->inputs));
-    if (!trainer->params || !trainer->gradient || !trainer->residual || !trainer->samples ||
-        !trainer->labels || !trainer->inputs) {
+    if (!trainer->params || !trainer->samples || !trainer->labels || !trainer->inputs ||
+        (!in_slot && (!trainer->gradient || !trainer->residual))) {
         gk_words_set(words, "no memory for %" PRIu64 " parameters and batches of %" PRIu64,
                      trainer->params_count, batch);
         return GK_E_NOMEM;
@@ -282,6 +286,7 @@ void gk_trainer_close(struct gk_trainer *trainer)
     }
     gk_selector_free(trainer->selector);
     gk_batcher_fini(&trainer->batcher);
+    GK_ASSERT(!trainer->slot);
     if (trainer->queue) {
         trainer->ops->free(trainer->queue, GK_MEMORY_DEVICE, trainer->params);
         trainer->ops->free(trainer->queue, GK_MEMORY_DEVICE, trainer->gradient);
@@ -364,9 +369,25 @@ void gk_trainer_install(struct gk_trainer *trainer, uint64_t lo, uint64_t hi, co
     memcpy(trainer->params + lo, values, (hi - lo) * sizeof(float));
 }
 
-void gk_trainer_reset(struct gk_trainer *trainer)
+static void look_into_slot(struct gk_trainer *trainer)
 {
+    trainer->gradient = trainer->slot ? gk_slot_target(trainer->slot) : NULL;
+    trainer->residual = trainer->slot ? gk_slot_residual(trainer->slot) : NULL;
+}
+
+void gk_trainer_use_slot(struct gk_trainer *trainer, struct gk_slot *slot)
+{
+    trainer->slot = slot;
+    look_into_slot(trainer);
+}
+
+enum gk_err gk_trainer_reset(struct gk_trainer *trainer, struct gk_words *words)
+{
+    if (trainer->slot) {
+        return gk_slot_void(trainer->slot, words);
+    }
     memset(trainer->residual, 0, trainer->params_count * sizeof(float));
+    return GK_OK;
 }
 
 static enum gk_err encode(struct gk_trainer *trainer, const struct gk_selected *selected,
@@ -399,6 +420,9 @@ void gk_trainer_step(struct gk_trainer *trainer, struct gk_trainer_step *step)
     float *swap;
 
     step->push = NULL;
+    if (trainer->slot) {
+        gk_slot_begin(trainer->slot, step->step);
+    }
     gk_batcher_at(&trainer->batcher, step->step, trainer->samples);
     gk_dataset_gather(trainer->dataset, trainer->samples, batch.count, trainer->inputs,
                       trainer->labels);
@@ -414,14 +438,30 @@ void gk_trainer_step(struct gk_trainer *trainer, struct gk_trainer_step *step)
         step->selected = selected.n;
         err = encode(trainer, &selected, step);
     }
+    if (!err && trainer->slot) {
+        err = gk_slot_put(trainer->slot, step->push, &step->words);
+    }
     step->select_us = gk_now_us() - computed_us;
     if (err) {
+        gk_push_free(step->push);
+        step->push = NULL;
         step->exit_code = err == GK_E_NONFINITE ? GK_EXIT_DATA : GK_EXIT_INTERNAL;
         return;
     }
-    swap = trainer->gradient; /* it holds the new residual now */
-    trainer->gradient = trainer->residual;
-    trainer->residual = swap;
+    if (!trainer->slot) {
+        swap = trainer->gradient; /* it holds the new residual now */
+        trainer->gradient = trainer->residual;
+        trainer->residual = swap;
+    }
+}
+
+enum gk_err gk_trainer_persist(struct gk_trainer *trainer, const struct gk_worker_memory *memory,
+                               struct gk_words *words)
+{
+    enum gk_err err = gk_slot_persist(trainer->slot, memory, words);
+
+    look_into_slot(trainer);
+    return err;
 }
 
 void gk_trainer_evaluate(struct gk_trainer *trainer, struct gk_trainer_eval *eval)

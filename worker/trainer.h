@@ -1,10 +1,10 @@
 /* The computing side of a worker: data, model, selector, gradient and residual.
  *
  * It has no lock: one thread at a time, in this order.  Opening, and gk_trainer_set_rank(), on the
- * loop thread before the first computation.  Then make_init, step and evaluate, which block for as
- * long as they compute, on the compute thread, one at a time; and install, reset and drop_initial
- * on the loop thread while none of those runs.  What gk_trainer_spec() and its like show does not
- * change after opening: any thread. */
+ * loop thread before the first computation.  Then make_init, step, persist and evaluate, which
+ * block for as long as they compute, on the compute thread, one at a time; and install, reset and
+ * drop_initial on the loop thread while none of those runs.  What gk_trainer_spec() and its like
+ * show does not change after opening: any thread. */
 #ifndef GK_WORKER_TRAINER_H
 #define GK_WORKER_TRAINER_H
 
@@ -13,6 +13,7 @@
 #include "proto/spec.h"
 #include "worker/core/push.h"
 #include "worker/options.h"
+#include "worker/state/slot.h"
 
 struct gk_trainer;
 
@@ -37,6 +38,10 @@ struct gk_trainer_eval {
  * blame; *ret_exit is the exit code that goes with them.  Borrows the options. */
 enum gk_err gk_trainer_open(const struct gk_worker_options *options, uint32_t servers,
                             struct gk_trainer **ret_trainer, int *ret_exit, struct gk_words *words);
+
+/* Gradient and residual lie in this slot from here on; before anything is computed, and only with
+ * --state-dir.  Borrowed, until it is taken away with NULL, after which only closing may come. */
+void gk_trainer_use_slot(struct gk_trainer *trainer, struct gk_slot *slot);
 
 /* Before the first step; the last one counts: the rank, below `workers`, decides batches and random
  * selection. GK_E_NOMEM, and the errors of gk_selector_new(). */
@@ -69,12 +74,18 @@ void gk_trainer_drop_initial(struct gk_trainer *trainer);
 /* Values [lo, hi) of the parameters that the next computation sees.  Loop thread. */
 void gk_trainer_install(struct gk_trainer *trainer, uint64_t lo, uint64_t hi, const float *values);
 
-/* The residual is void: zero.  Loop thread. */
-void gk_trainer_reset(struct gk_trainer *trainer);
+/* The residual is void: zero; so is what the slot holds.  GK_E_IO: the slot cannot be written. Loop
+ * thread. */
+enum gk_err gk_trainer_reset(struct gk_trainer *trainer, struct gk_words *words);
 
 /* Gradient on the installed parameters, selection, encoding.  After a failure the residual is as it
- * was.  Compute thread. */
+ * was.  With a slot it stays so until gk_trainer_persist().  Compute thread. */
 void gk_trainer_step(struct gk_trainer *trainer, struct gk_trainer_step *step);
+
+/* With a slot: the residual and the push of the last step count from here on.  GK_E_IO.  Compute
+ * thread. */
+enum gk_err gk_trainer_persist(struct gk_trainer *trainer, const struct gk_worker_memory *memory,
+                               struct gk_words *words);
 
 /* The installed parameters on the whole test set.  Compute thread. */
 void gk_trainer_evaluate(struct gk_trainer *trainer, struct gk_trainer_eval *eval);

@@ -138,6 +138,9 @@ static void perform(struct worker_shell *shell, struct gk_worker_action *action)
         shell->exited = true;
         shell->exit_code = action->exit_code;
         break;
+    case GK_WORKER_REMEMBER:
+        FUZZ_CHECK(action->identity.incarnation > 0);
+        break;
     case GK_WORKER_RESET:
         shell->slot = 0;
         break;

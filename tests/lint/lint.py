@@ -29,12 +29,13 @@ LAYERS = {
     "server/core": (["common", "proto", "server/core"], LIBC),
     "server/store": (["common", "proto", "server/core", "server/store"], SYSTEM),
     "worker/core": (["common", "proto", "worker/core"], LIBC),
+    "worker/state": (["common", "proto", "worker/core", "worker/state"], SYSTEM),
     "worker/select": (["common", "worker/select"], LIBC),
     "worker/model": (["common", "proto", "worker/model"], LIBC | {"cblas.h", "openblas_config.h", "pthread.h"}),
     "worker/data": (["common", "worker/data"], SYSTEM | {"zlib.h"}),
     "server": (["common", "common/net", "proto", "cuda", "server/core", "server/store", "server"], SYSTEM | {"uv.h", "jansson.h"}),
-    "worker": (["common", "common/net", "proto", "cuda", "worker/core", "worker/select", "worker/model", "worker/data",
-                "worker"], SYSTEM | {"uv.h", "jansson.h"}),
+    "worker": (["common", "common/net", "proto", "cuda", "worker/core", "worker/state", "worker/select", "worker/model",
+                "worker/data", "worker"], SYSTEM | {"uv.h", "jansson.h"}),
     "tool": (["common", "common/net", "proto", "server/core", "server/store", "worker/core", "worker/state", "tool"], SYSTEM | {"uv.h", "jansson.h", "yaml.h"}),
 }
 

@@ -193,6 +193,16 @@ static void ended(struct gk_sim *sim, struct gk_sim_proc *proc,
     }
 }
 
+/* A number that was used and forgotten could be used again. */
+static void check_remembered(struct gk_sim *sim, const struct gk_sim_proc *proc,
+                             const struct gk_header *h)
+{
+    if (h->incarnation != proc->incarnation) {
+        gk_sim_fail(sim, "P2", "rank %u says %s as life %u, but has written down %u", proc->rank,
+                    gk_kind_name(h->kind), h->incarnation, proc->incarnation);
+    }
+}
+
 static void perform(struct gk_sim *sim, uint32_t index, struct gk_worker_action *action)
 {
     struct gk_sim_proc *proc = &sim->procs[index];
@@ -201,6 +211,7 @@ static void perform(struct gk_sim *sim, uint32_t index, struct gk_worker_action 
 
     switch (action->kind) {
     case GK_WORKER_SEND:
+        check_remembered(sim, proc, &action->msg.h);
         gk_sim_send(sim, index, action->shard, true, &action->msg);
         break;
     case GK_WORKER_SEND_INIT:
@@ -221,6 +232,9 @@ static void perform(struct gk_sim *sim, uint32_t index, struct gk_worker_action 
         } else {
             put_work(sim, proc, GK_SIM_PERSIST, action->step, gk_sim_work_us(sim, op_us_max));
         }
+        break;
+    case GK_WORKER_REMEMBER:
+        proc->incarnation = action->identity.incarnation;
         break;
     case GK_WORKER_INSTALL:
         install(sim, proc, action);

@@ -157,13 +157,14 @@ struct gk_sim_proc {
     struct gk_worker_config config;
     struct gk_worker *core;
     float *params, *gradient, *residual, *next;
-    uint64_t *versions; /* that each parameter was installed with */
-    uint64_t slot_step; /* pushes of steps below it are in the slot; 0: the slot is empty */
-    uint64_t step;      /* of the gradient in work */
-    uint32_t init;      /* which initial parameters it would send */
-    uint32_t lineage;   /* of its memory */
-    bool twin;          /* a second process of its rank exists */
-    bool lost;          /* the next life finds no slot */
+    uint64_t *versions;   /* that each parameter was installed with */
+    uint64_t slot_step;   /* pushes of steps below it are in the slot; 0: the slot is empty */
+    uint64_t step;        /* of the gradient in work */
+    uint32_t init;        /* which initial parameters it would send */
+    uint32_t lineage;     /* of its memory */
+    uint32_t incarnation; /* that was remembered last */
+    bool twin;            /* a second process of its rank exists */
+    bool lost;            /* the next life finds no slot */
     int exit_code;
     enum gk_worker_phase phase;
 };

@@ -136,8 +136,8 @@ static void no_room(struct gk_worker *core)
         core->ring[i].push->step = i;
         core->ring[i].persisted = true;
     }
-    core->next_step = core->target = core->version = 2;
-    core->shards[0].pull_version = core->shards[1].pull_version = 2;
+    core->next_step = core->target = core->version = GK_RING_ENTRIES;
+    core->shards[0].pull_version = core->shards[1].pull_version = GK_RING_ENTRIES;
 }
 
 static void pull_unfinished(struct gk_worker *core)

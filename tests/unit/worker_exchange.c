@@ -222,7 +222,7 @@ Test(exchange, verdict_ends_the_resending)
     close_both(&rig, &toy);
 }
 
-/* The ring holds two pushes.  With both of them not yet durable the third step waits. */
+/* The ring holds four pushes.  With none of them durable yet the fifth step waits. */
 Test(exchange, full_ring_waits_for_durability)
 {
     struct rig rig;
@@ -230,21 +230,21 @@ Test(exchange, full_ring_waits_for_durability)
 
     open_joined(&rig, &toy, two, 0);
     toy.shards[1].lags = true;
-    for (uint32_t t = 0; t < 2; t++) {
+    for (uint32_t t = 0; t < GK_RING_ENTRIES; t++) {
         toy_compute(&toy);
         toy_serve(&toy);
     }
     cr_assert(rig_in(&rig, GK_PHASE_EXCHANGING));
-    cr_assert(gk_worker_version(rig.core) == 2 && rig.counts[GK_WORKER_STEP] == 2);
+    cr_assert(gk_worker_version(rig.core) == 4 && rig.counts[GK_WORKER_STEP] == 4);
     toy_wait(&toy, 7 * SECOND);
     cr_assert(rig_in(&rig, GK_PHASE_EXCHANGING));
     cr_assert(rig_said(&rig, "WORKER-STALL",
-                       "step 1: waiting 5.0 s for shard 1 at tcp://b:2 to make version 2 "
+                       "step 3: waiting 5.0 s for shard 1 at tcp://b:2 to make version 4 "
                        "durable (0 is)"));
     toy.shards[1].durable = 1;
     toy_wait(&toy, SECOND);
     cr_assert(rig_in(&rig, GK_PHASE_COMPUTING), "a PONG is enough");
-    cr_assert(rig.counts[GK_WORKER_STEP] == 3 && rig.asked[GK_WORKER_STEP] == 2);
+    cr_assert(rig.counts[GK_WORKER_STEP] == 5 && rig.asked[GK_WORKER_STEP] == 4);
     close_both(&rig, &toy);
 }
 
@@ -372,9 +372,9 @@ Test(exchange, evaluation_with_a_full_ring)
     struct rig rig;
     struct toy toy;
 
-    open_joined(&rig, &toy, (struct rig_options){.evaluates = true, .eval_every = 2}, 0);
+    open_joined(&rig, &toy, (struct rig_options){.evaluates = true, .eval_every = 4}, 0);
     toy.shards[0].lags = true;
-    for (uint32_t t = 0; t < 2; t++) {
+    for (uint32_t t = 0; t < GK_RING_ENTRIES; t++) {
         toy_compute(&toy);
         toy_serve(&toy);
     }
@@ -384,7 +384,7 @@ Test(exchange, evaluation_with_a_full_ring)
     toy_wait(&toy, 2 * SECOND);
     toy.shards[0].durable = 2;
     toy_wait(&toy, SECOND);
-    cr_assert(rig_in(&rig, GK_PHASE_COMPUTING) && rig.asked[GK_WORKER_STEP] == 2);
+    cr_assert(rig_in(&rig, GK_PHASE_COMPUTING) && rig.asked[GK_WORKER_STEP] == 4);
     cr_assert_eq(rig.counts[GK_WORKER_EVALUATE], 1);
     close_both(&rig, &toy);
 }

@@ -65,6 +65,8 @@ struct rig {
     uint64_t asked[GK_WORKER_EXIT + 1]; /* step of the last action of each kind */
     uint32_t most;                      /* actions of one step */
     uint32_t rank;                      /* that was assigned */
+    struct gk_worker_identity identity; /* that was to be remembered last */
+    struct gk_worker_memory memory;     /* that was to be persisted last */
     bool exited;
     int exit_code;
     struct gk_words exit_words;
@@ -175,6 +177,7 @@ static inline void rig_perform(struct rig *rig, struct gk_worker_action *action,
     switch (action->kind) {
     case GK_WORKER_SEND:
     case GK_WORKER_SEND_INIT:
+        cr_assert(action->msg.h.incarnation == rig->identity.incarnation, "remembered before used");
         rig_keep_sent(rig, action);
         break;
     case GK_WORKER_INSTALL:
@@ -205,6 +208,11 @@ static inline void rig_perform(struct rig *rig, struct gk_worker_action *action,
     case GK_WORKER_MAKE_INIT:
     case GK_WORKER_STEP:
     case GK_WORKER_PERSIST:
+        rig->memory = action->memory;
+        break;
+    case GK_WORKER_REMEMBER:
+        rig->identity = action->identity;
+        break;
     case GK_WORKER_EVALUATE:
     case GK_WORKER_RESET:
         break;

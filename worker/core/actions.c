@@ -14,13 +14,13 @@
  * GK_PULL_WINDOW each; HELLO, PING and LEAVE one each; beginning an empty push says one line.
  * Beside them, from the one event and the one move of the phase: INSTALL or the two lines of a
  * WELCOME or NACK; a line for each push of the ring that was decided otherwise; RESET, MAKE_INIT
- * and the lines of joining and of a void residual; one of STEP, PERSIST and EVALUATE; a line about
- * a pause; a stall line; ARM_TIMER; EXIT. */
+ * and the lines of joining and of a void residual; REMEMBER; one of STEP, PERSIST and EVALUATE; a
+ * line about a pause; a stall line; ARM_TIMER; EXIT. */
 enum {
     SENDS_ALONE = 3,
     LINES_PER_SHARD = 1,
     ACTIONS_PER_SHARD = 3 * GK_PULL_WINDOW + SENDS_ALONE + LINES_PER_SHARD,
-    ACTIONS_BESIDE = 2 + GK_RING_ENTRIES + 4 + 1 + 1 + 1 + 1 + 1,
+    ACTIONS_BESIDE = 2 + GK_RING_ENTRIES + 4 + 1 + 1 + 1 + 1 + 1 + 1,
 };
 
 enum gk_err gk_worker_actions_new(uint32_t servers, struct gk_worker_actions **ret_actions)

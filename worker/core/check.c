@@ -114,6 +114,11 @@ static void check_phase(const struct gk_worker *worker)
     if (worker->phase == GK_PHASE_DONE) {
         return;
     }
+    if (worker->left_before) { /* nothing is fetched, and not everybody may be there */
+        GK_ASSERT(worker->phase == GK_PHASE_IDLE || worker->phase == GK_PHASE_LEAVING);
+        GK_ASSERT(worker->version == worker->target);
+        return;
+    }
     GK_ASSERT(early || worker->all_welcomed);
     for (uint32_t i = 0; i < worker->config->servers; i++) {
         check_phase_of(worker, &worker->shards[i], settled);

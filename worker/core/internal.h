@@ -6,8 +6,6 @@
 #include "worker/core/window.h"
 #include "worker/core/worker.h"
 
-enum { GK_RING_ENTRIES = 2 };
-
 /* Of the connection to one shard. */
 enum gk_session_state {
     GK_SESSION_DOWN,     /* not connected */
@@ -76,13 +74,18 @@ struct gk_worker {
     uint32_t rank; /* GK_RANK_ANY until shard 0 has assigned one */
     uint64_t life_nonce;
     uint32_t incarnation;
-    uint32_t born_incarnation;                       /* of this life at its start */
-    uint32_t memory_incarnation, former_incarnation; /* first and last one with this memory */
+    uint32_t born_incarnation;   /* of this life at its start */
+    uint32_t memory_incarnation; /* the first one with this memory */
+    uint32_t former_incarnation; /* the last one before this life that joined */
     uint32_t epoch;
     struct gk_uid job_uid; /* known once joined */
     uint64_t init_id;
-    bool resumes;      /* begun with a slot, and has not joined yet */
-    bool all_welcomed; /* once; from then on FENCED means exit */
+    bool resumes;     /* begun with a slot, and has not joined yet */
+    bool succeeds;    /* the life before it held the rank everywhere, and is dead */
+    bool slot_lost;   /* begun with a slot that is damaged */
+    bool left_before; /* begun with the slot of a life that had left */
+    struct gk_worker_identity remembered; /* the last one that was written down */
+    bool all_welcomed;                    /* once; from then on FENCED means exit */
 
     bool init_asked, init_made; /* MAKE_INIT */
     uint64_t made_init_id;
@@ -94,6 +97,7 @@ struct gk_worker {
     uint64_t evaluated_version;     /* + 1; 0: none */
     uint64_t first_step, next_step; /* this life has made the pushes of [first_step, next_step) */
     uint64_t leaving_us;
+    uint64_t left_at; /* 0: the final version is not installed yet */
 
     uint64_t req_ids;
     struct gk_ring_entry ring[GK_RING_ENTRIES];
@@ -159,7 +163,6 @@ void gk_ring_persisted(struct gk_worker *worker);
 void gk_ring_observe(struct gk_worker *worker, struct gk_shard *shard,
                      const struct gk_header *header);
 void gk_ring_clear(struct gk_worker *worker);
-void gk_ring_restart(struct gk_worker *worker, uint64_t next_step);
 bool gk_ring_has_room(const struct gk_worker *worker);
 bool gk_ring_owes(const struct gk_worker *worker, const struct gk_shard *shard);
 const struct gk_push *gk_ring_find(const struct gk_worker *worker, uint64_t step,
@@ -167,7 +170,9 @@ const struct gk_push *gk_ring_find(const struct gk_worker *worker, uint64_t step
 
 /* restart.c */
 bool gk_worker_resumes(struct gk_worker *worker, uint64_t highest);
-void gk_worker_forget(struct gk_worker *worker); /* the slot, before it has joined */
+/* The slot is void, before it has joined.  False: there was none. */
+bool gk_worker_forget(struct gk_worker *worker);
+void gk_worker_remember(struct gk_worker *worker);
 
 /* leave.c */
 void gk_leave_begin(struct gk_worker *worker);

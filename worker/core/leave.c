@@ -11,6 +11,7 @@
 void gk_leave_begin(struct gk_worker *worker)
 {
     worker->leaving_us = worker->now_us;
+    worker->left_at = worker->config->spec->steps;
     for (uint32_t i = 0; i < worker->config->servers; i++) {
         gk_retry_start(worker, &worker->shards[i].leave);
     }
@@ -80,6 +81,7 @@ void gk_leave_progress(struct gk_worker *worker)
                         "shard %u at %s went away before it confirmed that rank %u leaves",
                         gone->index, worker->config->addresses[gone->index], worker->rank);
     }
-    gk_worker_exit(worker, GK_EXIT_OK, "done after %llu steps",
+    gk_worker_exit(worker, GK_EXIT_OK, "%s%llu steps",
+                   worker->left_before ? "a former life had left after " : "done after ",
                    (unsigned long long)worker->version);
 }

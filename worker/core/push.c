@@ -156,12 +156,12 @@ static enum gk_err encode_sparse(const struct slice_source *source, struct gk_pu
 }
 
 /* XXH3 over everything that reaches the server, in the order of the chunks. */
-static void seal_slice(const struct gk_push_source *source, struct gk_push_slice *slice)
+uint64_t gk_push_slice_id(const struct gk_push *push, uint32_t shard, uint32_t rank)
 {
-    uint64_t head[3] = {source->step, source->rank, source->samples};
+    const struct gk_push_slice *slice = &push->slices[shard];
+    uint64_t head[3] = {push->step, rank, push->samples};
     uint64_t hash = gk_hash64_more(0, head, sizeof(head));
 
-    slice->bytes = 0;
     for (uint32_t c = 0; c < slice->chunks_count; c++) {
         const struct gk_push_chunk *chunk = &slice->chunks[c];
         uint64_t range[4] = {chunk->lo, chunk->hi, chunk->index_encoding, chunk->count};
@@ -169,10 +169,22 @@ static void seal_slice(const struct gk_push_source *source, struct gk_push_slice
         hash = gk_hash64_more(hash, range, sizeof(range));
         for (uint32_t f = 0; f < chunk->frames_count; f++) {
             hash = gk_hash64_more(hash, chunk->frame[f]->data, chunk->frame[f]->size);
-            slice->bytes += chunk->frame[f]->size;
         }
     }
-    slice->id = hash ? hash : 1; /* 0 means "no push" in HELLO */
+    return hash ? hash : 1; /* 0 means "no push" in HELLO */
+}
+
+static void seal_slice(const struct gk_push *push, uint32_t shard, uint32_t rank)
+{
+    struct gk_push_slice *slice = &push->slices[shard];
+
+    slice->bytes = 0;
+    for (uint32_t c = 0; c < slice->chunks_count; c++) {
+        for (uint32_t f = 0; f < slice->chunks[c].frames_count; f++) {
+            slice->bytes += slice->chunks[c].frame[f]->size;
+        }
+    }
+    slice->id = gk_push_slice_id(push, shard, rank);
 }
 
 static enum gk_err encode_slice(const struct gk_push_source *source, uint32_t shard,
@@ -199,9 +211,6 @@ static enum gk_err encode_slice(const struct gk_push_source *source, uint32_t sh
     } else {
         err = encode_sparse(&part, slice);
     }
-    if (!err) {
-        seal_slice(source, slice);
-    }
     return err;
 }
 
@@ -227,6 +236,7 @@ enum gk_err gk_push_encode(const struct gk_push_source *source, struct gk_push *
         if (err) {
             goto out;
         }
+        seal_slice(push, s, source->rank);
     }
     *ret_push = push;
     return GK_OK;

@@ -47,9 +47,12 @@ struct gk_push_source {
 
 /* Encode.  A slice whose indices would cost more than its values (8 n >= 4 (hi - lo)) is sent
  * DENSE, zeros where nothing was selected.  The push id is the XXH3-64 of step, rank, samples and
- * all chunks.  GK_E_NOMEM.  Any thread. */
+ * all chunks, and never 0.  GK_E_NOMEM.  Any thread. */
 enum gk_err gk_push_encode(const struct gk_push_source *source, struct gk_push **ret_push,
                            struct gk_words *words);
+
+/* The id of slice `shard`, from what the slice holds.  Any thread. */
+uint64_t gk_push_slice_id(const struct gk_push *push, uint32_t shard, uint32_t rank);
 
 /* Accepts NULL.  Any thread. */
 void gk_push_free(struct gk_push *push);

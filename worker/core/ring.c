@@ -24,19 +24,6 @@ void gk_ring_clear(struct gk_worker *worker)
     }
 }
 
-/* A new life: what was not in the slot is gone, and every shard shows its verdicts again. */
-void gk_ring_restart(struct gk_worker *worker, uint64_t next_step)
-{
-    for (uint32_t i = 0; i < GK_RING_ENTRIES; i++) {
-        struct gk_ring_entry *entry = &worker->ring[i];
-
-        if (entry->push && (!entry->persisted || entry->push->step >= next_step)) {
-            entry_free(worker, entry);
-        }
-        memset(entry->decided, 0, worker->config->servers * sizeof(*entry->decided));
-    }
-}
-
 bool gk_ring_has_room(const struct gk_worker *worker)
 {
     for (uint32_t i = 0; i < GK_RING_ENTRIES; i++) {

@@ -93,12 +93,12 @@ static void fill_slot(const struct gk_worker *worker, const struct gk_shard *sha
          * that is a slot, and no process without one may push it out any more. */
         bool stands = worker->all_welcomed && gk_exchange_highest(worker) == 0;
 
-        hello->slot = stands ? GK_SLOT_STEP : GK_SLOT_NONE;
+        hello->slot = stands ? GK_SLOT_STEP : worker->slot_lost ? GK_SLOT_LOST : GK_SLOT_NONE;
         return;
     }
     if (worker->phase == GK_PHASE_LEAVING) {
         hello->slot = GK_SLOT_LEFT;
-        hello->slot_left_at = worker->config->spec->steps;
+        hello->slot_left_at = worker->left_at;
         return;
     }
     hello->slot = GK_SLOT_STEP;
@@ -108,6 +108,15 @@ static void fill_slot(const struct gk_worker *worker, const struct gk_shard *sha
         hello->slot_step = push->step;
         hello->slot_push_id = push->slices[shard->index].id;
     }
+}
+
+/* Nobody alive is pushed out: by the launcher's word, or because the life before this one in the
+ * same slot held the rank everywhere, as long as no higher number has turned up. */
+static bool replaces_the_dead(const struct gk_worker *worker)
+{
+    return (worker->config->takeover && worker->config->rank != GK_RANK_ANY) ||
+           (worker->succeeds && worker->rank != GK_RANK_ANY &&
+            worker->incarnation == worker->born_incarnation);
 }
 
 static void send_hello(struct gk_worker *worker, struct gk_shard *shard)
@@ -125,8 +134,7 @@ static void send_hello(struct gk_worker *worker, struct gk_shard *shard)
     hello->role = 1;
     hello->life_nonce = worker->life_nonce;
     /* Whoever holds the rank after this life had it is no life that somebody has reaped. */
-    hello->takeover = worker->config->takeover && !shard->welcomed &&
-                      worker->config->rank != GK_RANK_ANY; /* its rank may be anybody's */
+    hello->takeover = !shard->welcomed && replaces_the_dead(worker);
     fill_slot(worker, shard, hello);
     gk_words_set(&msg->words, "%s", worker->config->job);
 }
@@ -323,8 +331,35 @@ static bool loses_rank(const struct gk_worker *worker, const struct gk_shard *sh
 
 static void lose_rank(struct gk_worker *worker)
 {
-    gk_worker_forget(worker);
+    if (gk_worker_forget(worker)) {
+        gk_worker_trace(worker, GK_LOG_WARN, "WORKER-LOST",
+                        "rank %u belongs to another process now: what this one held of it is void",
+                        worker->rank);
+    }
     worker->rank = GK_RANK_ANY;
+    for (uint32_t i = 0; i < worker->config->servers; i++) {
+        greet_again(worker, &worker->shards[i]);
+    }
+}
+
+/* An operator took the job back to an earlier version and raised the epoch: what belongs to a lower
+ * one is void.  A shard in a lower epoch than others, or than the slot, was not taken back with
+ * them. */
+static void change_epoch(struct gk_worker *worker, const struct gk_shard *shard, uint32_t epoch)
+{
+    if (epoch < worker->epoch) {
+        gk_worker_exit(worker, GK_EXIT_CONFIG,
+                       "shard %u at %s is in epoch %u, this worker in %u: the shard was not taken "
+                       "back with the others, or this state is of a later run",
+                       shard->index, worker->config->addresses[shard->index], epoch, worker->epoch);
+        return;
+    }
+    if (gk_worker_forget(worker)) {
+        gk_worker_trace(worker, GK_LOG_WARN, "WORKER-LOST",
+                        "the job is in epoch %u: the slot of epoch %u is void", epoch,
+                        worker->epoch);
+    }
+    worker->epoch = epoch;
     for (uint32_t i = 0; i < worker->config->servers; i++) {
         greet_again(worker, &worker->shards[i]);
     }
@@ -354,6 +389,11 @@ void gk_session_refuse(struct gk_worker *worker, struct gk_shard *shard, const s
             return;
         }
         raise_incarnation(worker, shard, msg->h.incarnation);
+        return;
+    }
+    if (msg->h.code == GK_CODE_WRONG_EPOCH && worker->phase == GK_PHASE_JOINING &&
+        !worker->all_welcomed && msg->h.epoch != worker->epoch) {
+        change_epoch(worker, shard, msg->h.epoch);
         return;
     }
     if (msg->h.code == GK_CODE_WRONG_JOB && shard->welcomed) {

@@ -24,7 +24,7 @@
 enum { ALL_PHASES = (1u << GK_PHASE_COUNT) - 1, STARTED = ALL_PHASES & ~IN(IDLE), NEVER = 0 };
 
 static const uint32_t phase_successors[GK_PHASE_COUNT] = {
-    [GK_PHASE_IDLE] = IN(JOINING) | IN(DONE),
+    [GK_PHASE_IDLE] = IN(JOINING) | IN(LEAVING) | IN(DONE),
     [GK_PHASE_JOINING] = IN(EXCHANGING) | IN(DONE),
     [GK_PHASE_EXCHANGING] = IN(COMPUTING) | IN(EVALUATING) | IN(LEAVING) | IN(DONE),
     [GK_PHASE_COMPUTING] = IN(PERSISTING) | IN(EXCHANGING) | IN(DONE),
@@ -135,12 +135,24 @@ static void start(struct gk_worker *worker)
                          .b = worker->incarnation};
 
     worker->started_us = worker->now_us;
+    if (worker->incarnation == UINT32_MAX) {
+        gk_worker_exit(worker, GK_EXIT_CONFIG,
+                       "the slot has incarnation %u: no higher one is left, begin with an empty "
+                       "state directory",
+                       worker->incarnation);
+        return;
+    }
     worker->incarnation++;
     worker->born_incarnation = worker->incarnation;
     worker->life_nonce = draw64(&rng, 0) | 1;
     worker->minted_uid.hi = draw64(&rng, 1) | 1;
     worker->minted_uid.lo = draw64(&rng, 2);
-    set_phase(worker, GK_PHASE_JOINING);
+    if (worker->left_before) {
+        set_phase(worker, GK_PHASE_LEAVING);
+        gk_leave_begin(worker);
+    } else {
+        set_phase(worker, GK_PHASE_JOINING);
+    }
 }
 
 /* The residual and every push in the ring belong to a past that the job has left behind. */
@@ -280,6 +292,10 @@ static void step_done(struct gk_worker *worker, const struct gk_worker_event *ev
     set_phase(worker, GK_PHASE_PERSISTING);
     action = gk_worker_emit(worker, GK_WORKER_PERSIST);
     action->step = worker->target;
+    action->memory = (struct gk_worker_memory){.step = worker->target,
+                                               .first_step = worker->first_step,
+                                               .incarnation = worker->memory_incarnation,
+                                               .epoch = worker->epoch};
 }
 
 static void persisted(struct gk_worker *worker)
@@ -431,6 +447,7 @@ void gk_worker_step(struct gk_worker *worker, const struct gk_worker_event *even
     dispatch(worker, event);
     progress(worker);
     if (worker->phase != GK_PHASE_DONE && worker->phase != GK_PHASE_IDLE) {
+        gk_worker_remember(worker); /* before any message that relies on it */
         gk_stall_check(worker);
         pump(worker);
     }

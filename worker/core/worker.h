@@ -14,6 +14,7 @@
 #include "proto/msg.h"
 #include "proto/spec.h"
 #include "worker/core/push.h"
+#include "worker/core/slot.h"
 
 struct gk_worker;
 
@@ -77,10 +78,11 @@ enum gk_worker_action_kind {
     GK_WORKER_RANK,      /* the rank that was assigned is in `rank`; before STEP, perhaps again */
     GK_WORKER_MAKE_INIT, /* compute the initial vector and its id */
     GK_WORKER_STEP,      /* gradient at version `step`, selection, encoding */
-    GK_WORKER_PERSIST,   /* residual and push of `step`; without a state dir: at once */
+    GK_WORKER_PERSIST,   /* residual and push of `step`, with `memory`; without a slot: at once */
+    GK_WORKER_REMEMBER,  /* `identity` into the slot, before the actions behind it */
     GK_WORKER_INSTALL,   /* values in `buf` are parameters [lo, hi) of version `step` */
     GK_WORKER_EVALUATE,  /* the installed parameters, version `step` */
-    GK_WORKER_RESET,     /* the residual is void: set it to zero */
+    GK_WORKER_RESET,     /* the residual is void: set it to zero; so is what the slot holds */
     GK_WORKER_ARM_TIMER, /* one timer, absolute time at_us; replaces the former */
     GK_WORKER_TRACE,     /* a line for the log */
     GK_WORKER_EXIT,      /* the last action ever */
@@ -92,7 +94,9 @@ struct gk_worker_action {
     uint32_t rank; /* RANK */
     uint64_t step;
     uint64_t lo, hi;
-    struct gk_buf *buf; /* INSTALL: a reference owned by the action list */
+    struct gk_buf *buf;                 /* INSTALL: a reference owned by the action list */
+    struct gk_worker_memory memory;     /* PERSIST */
+    struct gk_worker_identity identity; /* REMEMBER */
     uint64_t at_us;
     enum gk_log_level level; /* TRACE */
     const char *id;          /* TRACE: static */
@@ -133,9 +137,12 @@ struct gk_worker_stats {
 enum gk_err gk_worker_new(const struct gk_worker_config *config, struct gk_worker **ret_worker);
 void gk_worker_free(struct gk_worker *worker);
 
-/* A new life of the process that finds its slot: the pushes of the steps below `next_step`, which
- * job it is, and the last incarnation; 0: the slot is empty.  Then START.  The residual is the
- * shell's, as of the last PERSISTED or RESET. */
+/* A life that finds a slot; before START.  Takes its pushes.  The residual is the shell's. */
+void gk_worker_resume(struct gk_worker *worker, struct gk_worker_slot *slot);
+
+/* A new life in the same memory, for the simulator: the core is as after gk_worker_new() and
+ * gk_worker_resume() with what the actions have written down: REMEMBER, and PERSIST of the steps
+ * below `next_step`; 0: none, or void since.  Then START. */
 void gk_worker_restart(struct gk_worker *worker, uint64_t next_step);
 
 /* An action list with room for everything one step can emit. */

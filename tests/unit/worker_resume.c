@@ -1,0 +1,532 @@
+/* Goal: what a life writes down is enough for the next one: who it was, how far it came, which
+ * pushes may be needed again; and a slot that does not fit the job is void or ends the process, in
+ * words.
+ * Method: cores that begin with slots made by hand against toy servers, and one whose lives meet
+ * in a slot file alone. */
+#include "worker_slot_rig.h"
+#include "worker_toy.h"
+
+#include <criterion/criterion.h>
+
+#define SECOND UINT64_C(1000000)
+
+static const struct rig_options two = {
+    .servers = 2, .rank = 1, .workers = 2, .entries = 40, .chunk_floats = 4, .params = 256};
+
+static void open_at(struct rig *rig, struct toy *toy, struct rig_options options, uint64_t version)
+{
+    rig_open(rig, options);
+    toy_open(toy, rig);
+    toy_begun(toy, version);
+}
+
+static void close_both(struct rig *rig, struct toy *toy)
+{
+    toy_close(toy);
+    rig_close(rig);
+}
+
+/* Of a life with number 4 that has persisted the steps 4 and 5. */
+static struct gk_worker_slot slot_of_5(const struct rig *rig)
+{
+    return (struct gk_worker_slot){
+        .state = GK_SLOT_STEP,
+        .identity = {.rank = 1,
+                     .incarnation = 4,
+                     .joined_incarnation = 4,
+                     .job_uid = {.hi = 7, .lo = 8},
+                     .init_id = 0x1111},
+        .remembers = true,
+        .memory = {.step = 5, .first_step = 0, .incarnation = 2},
+        .pushes = {rig_push(rig, 5), rig_push(rig, 4)},
+        .pushes_count = 2,
+    };
+}
+
+static void resume(struct rig *rig, struct gk_worker_slot *slot)
+{
+    rig->identity = slot->identity;
+    gk_worker_resume(rig->core, slot);
+    cr_assert_eq(slot->pushes_count, 0, "taken");
+}
+
+static void start(struct rig *rig)
+{
+    rig_start(rig);
+    for (uint32_t s = 0; s < rig->options.servers; s++) {
+        rig_up(rig, s);
+    }
+}
+
+/* What each stage of a life adds to the identity, before the messages that tell of it. */
+Test(resume, what_is_remembered)
+{
+    struct rig rig;
+    struct toy toy;
+    struct rig_options options = two;
+
+    options.steps = 1;
+    open_at(&rig, &toy, options, 0);
+    rig_start(&rig);
+    cr_assert(rig.identity.incarnation == 1 && rig.identity.rank == 1);
+    cr_assert(rig.identity.joined_incarnation == 0 && rig.identity.job_uid.hi == 0);
+    rig_up(&rig, 0);
+    rig_up(&rig, 1);
+    toy_serve(&toy);
+    cr_assert(rig_in(&rig, GK_PHASE_COMPUTING));
+    cr_assert(rig.identity.joined_incarnation == 1 && rig.identity.init_id == 0x1111);
+    cr_assert(rig.identity.job_uid.hi == 7 && rig.identity.job_uid.lo == 8);
+    cr_assert_eq(rig.counts[GK_WORKER_REMEMBER], 2, "nothing else has changed");
+    toy_compute(&toy);
+    cr_assert(rig.memory.step == 0 && rig.memory.first_step == 0 && rig.memory.incarnation == 1);
+    toy_serve_some(&toy, 1);
+    cr_assert_eq(rig.identity.left_at, 0);
+    toy_serve(&toy);
+    cr_assert(rig.exited && rig.exit_code == GK_EXIT_OK);
+    cr_assert(rig.identity.left_at == 1);
+    cr_assert_eq(rig.counts[GK_WORKER_REMEMBER], 3);
+    close_both(&rig, &toy);
+}
+
+/* A rank that shard 0 assigns, and a number that is raised. */
+Test(resume, rank_and_number_are_remembered)
+{
+    struct rig rig;
+    struct toy toy;
+    struct rig_options options = two;
+
+    options.rank = GK_RANK_ANY;
+    open_at(&rig, &toy, options, 0);
+    toy.shards[0].assigns = 1;
+    toy.shards[1].rank_incarnation = 6;
+    start(&rig);
+    cr_assert(rig.identity.rank == GK_RANK_ANY);
+    toy_serve(&toy);
+    cr_assert(rig.identity.rank == 1 && rig.identity.incarnation == 7);
+    cr_assert_eq(rig.identity.joined_incarnation, 7);
+    close_both(&rig, &toy);
+}
+
+Test(resume, hello_of_a_slot)
+{
+    for (uint32_t joined = 0; joined < 2; joined++) {
+        struct rig rig;
+        struct toy toy;
+        struct gk_worker_slot slot;
+
+        open_at(&rig, &toy, two, 5);
+        slot = slot_of_5(&rig);
+        slot.identity.joined_incarnation = joined ? 4 : 3;
+        resume(&rig, &slot);
+        start(&rig);
+        for (uint32_t s = 0; s < 2; s++) {
+            const struct gk_msg *msg = rig_take(&rig, s, GK_KIND_HELLO);
+            const struct gk_hello *hello = &msg->body.hello;
+            struct gk_push *push = rig_push(&rig, 5);
+
+            cr_assert(msg->h.incarnation == 5 && msg->h.rank == 1);
+            cr_assert(hello->slot == GK_SLOT_STEP && hello->slot_step == 5);
+            cr_assert(hello->slot_push_id == push->slices[s].id);
+            cr_assert(hello->job_uid.hi == 7 && hello->job_uid.lo == 8);
+            cr_assert_eq(hello->takeover, joined, "the life before is dead, and held the rank");
+            gk_push_free(push);
+        }
+        close_both(&rig, &toy);
+    }
+}
+
+/* Once somebody else has had the rank nobody is pushed out. */
+Test(resume, no_takeover_of_a_stranger)
+{
+    struct rig rig;
+    struct toy toy;
+    struct gk_worker_slot slot;
+
+    open_at(&rig, &toy, two, 5);
+    slot = slot_of_5(&rig);
+    resume(&rig, &slot);
+    toy.shards[0].rank_incarnation = 8;
+    start(&rig);
+    cr_assert(rig_take(&rig, 1, GK_KIND_HELLO)->body.hello.takeover);
+    toy_handle(&toy, 0, rig_take(&rig, 0, GK_KIND_HELLO));
+    toy_deliver(&toy);
+    cr_assert_eq(rig.identity.incarnation, 9);
+    for (uint32_t s = 0; s < 2; s++) {
+        const struct gk_msg *msg = rig_take(&rig, s, GK_KIND_HELLO);
+
+        cr_assert(msg->h.incarnation == 9 && !msg->body.hello.takeover);
+    }
+    close_both(&rig, &toy);
+}
+
+/* The shards are at 4 (its disk lagged) and 6: one gets both pushes, the other none. */
+Test(resume, pushes_come_again)
+{
+    struct rig rig;
+    struct toy toy;
+    struct gk_worker_slot slot;
+
+    open_at(&rig, &toy, two, 6);
+    toy.shards[1].version = toy.shards[1].durable = 4;
+    slot = slot_of_5(&rig);
+    resume(&rig, &slot);
+    toy_join(&toy);
+    toy_wait(&toy, 2 * SECOND);
+    cr_assert(rig_in(&rig, GK_PHASE_COMPUTING) && rig.asked[GK_WORKER_STEP] == 6);
+    for (uint64_t t = 4; t < 6; t++) {
+        struct gk_push *push = rig_push(&rig, t);
+
+        cr_assert_eq(toy.shards[1].applied[t], push->slices[1].id);
+        gk_push_free(push);
+    }
+    cr_assert_eq(toy.shards[0].handled[GK_KIND_PUSH], 0);
+    cr_assert_eq(rig.counts[GK_WORKER_RESET], 0);
+    toy_compute(&toy);
+    cr_assert(rig.memory.step == 6 && rig.memory.first_step == 0 && rig.memory.incarnation == 2,
+              "the same memory goes on");
+    close_both(&rig, &toy);
+}
+
+/* The verdict was earned by a former life of this memory (2 to 4), or by a stranger. */
+Test(resume, whose_verdict)
+{
+    for (uint32_t life = 1; life < 6; life++) {
+        struct rig rig;
+        struct toy toy;
+        struct gk_worker_slot slot;
+        bool ours = life >= 2 && life <= 4;
+
+        open_at(&rig, &toy, two, 6);
+        for (uint32_t s = 0; s < 2; s++) {
+            toy.shards[s].verdict = GK_VERDICT_APPLIED;
+            toy.shards[s].verdict_step = 5;
+            toy.shards[s].verdict_incarnation = life;
+        }
+        slot = slot_of_5(&rig);
+        slot.identity.incarnation = 5; /* a life that never joined has pushed nothing */
+        resume(&rig, &slot);
+        toy_join(&toy);
+        cr_assert(rig_in(&rig, GK_PHASE_COMPUTING));
+        cr_assert_eq(gk_worker_stats(rig.core)->lost, ours ? 0 : 2, "life %u", life);
+        cr_assert_eq(rig_said(&rig, "WORKER-PUSH-LOST", "committed step 5"), !ours);
+        close_both(&rig, &toy);
+    }
+}
+
+/* Damaged: HELLO says so, and the LOST rule brings the shards that wait for its push on. */
+Test(resume, lost)
+{
+    struct rig rig;
+    struct toy toy;
+    struct gk_worker_slot slot;
+    const struct gk_hello *hello;
+
+    open_at(&rig, &toy, two, 6);
+    toy.shards[1].version = toy.shards[1].durable = 5;
+    slot = slot_of_5(&rig);
+    slot.state = GK_SLOT_LOST;
+    slot.remembers = false;
+    for (uint32_t i = 0; i < 2; i++) {
+        gk_push_free(slot.pushes[i]);
+    }
+    slot.pushes_count = 0;
+    resume(&rig, &slot);
+    start(&rig);
+    hello = &rig.sent[0].msg.body.hello;
+    cr_assert(hello->slot == GK_SLOT_LOST && hello->slot_step == 0 && hello->job_uid.hi == 7);
+    toy_serve(&toy);
+    cr_assert(rig_in(&rig, GK_PHASE_COMPUTING) && rig.asked[GK_WORKER_STEP] == 6);
+    cr_assert(toy.shards[1].lost[5] && rig.counts[GK_WORKER_RESET] == 1);
+    toy_compute(&toy);
+    cr_assert(rig.memory.step == 6 && rig.memory.first_step == 6 && rig.memory.incarnation == 5,
+              "a memory of its own");
+    close_both(&rig, &toy);
+}
+
+/* The job went on without it, further than its pushes reach. */
+Test(resume, of_the_past)
+{
+    struct rig rig;
+    struct toy toy;
+    struct gk_worker_slot slot;
+
+    open_at(&rig, &toy, two, 7);
+    slot = slot_of_5(&rig);
+    resume(&rig, &slot);
+    toy_join(&toy);
+    cr_assert(rig_in(&rig, GK_PHASE_COMPUTING) && rig.asked[GK_WORKER_STEP] == 7);
+    cr_assert_eq(rig.counts[GK_WORKER_RESET], 1);
+    cr_assert(rig_said(&rig, "WORKER-LOST", "the residual of rank 1 is void"));
+    close_both(&rig, &toy);
+}
+
+static struct gk_worker_slot slot_that_left(const struct rig *rig)
+{
+    struct gk_worker_slot slot = slot_of_5(rig);
+
+    slot.state = GK_SLOT_LEFT;
+    slot.identity.left_at = 6;
+    return slot;
+}
+
+/* Left, and killed before it heard so: the shards that are there are told again, and one that has
+ * lost its last version gets the push again. */
+Test(resume, had_left)
+{
+    for (uint32_t lags = 0; lags < 2; lags++) {
+        struct rig rig;
+        struct toy toy;
+        struct gk_worker_slot slot;
+        struct rig_options options = two;
+
+        options.steps = 6;
+        open_at(&rig, &toy, options, 6);
+        if (lags) {
+            toy.shards[1].version = toy.shards[1].durable = 5;
+        }
+        slot = slot_that_left(&rig);
+        resume(&rig, &slot);
+        start(&rig);
+        cr_assert(rig_in(&rig, GK_PHASE_LEAVING));
+        cr_assert(rig.sent[0].msg.body.hello.slot == GK_SLOT_LEFT);
+        cr_assert_eq(rig.sent[0].msg.body.hello.slot_left_at, 6);
+        toy_serve(&toy);
+        toy_wait(&toy, 2 * SECOND);
+        cr_assert(rig.exited && rig.exit_code == GK_EXIT_OK);
+        cr_assert(strstr(rig.exit_words.text, "had left after 6 steps"));
+        cr_assert(toy.shards[0].left && toy.shards[1].left);
+        cr_assert_eq(toy.shards[1].version, 6);
+        cr_assert_eq(toy.shards[1].applied[5] != 0, lags);
+        cr_assert(rig.counts[GK_WORKER_STEP] == 0 && rig.counts[GK_WORKER_RESET] == 0);
+        close_both(&rig, &toy);
+    }
+}
+
+/* Nobody is there any more, or all of them have finished. */
+Test(resume, had_left_and_all_is_over)
+{
+    for (uint32_t there = 0; there < 2; there++) {
+        struct rig rig;
+        struct toy toy;
+        struct gk_worker_slot slot;
+        struct rig_options options = two;
+
+        options.steps = 6;
+        options.deadline_us = 120 * SECOND;
+        open_at(&rig, &toy, options, 6);
+        slot = slot_that_left(&rig);
+        resume(&rig, &slot);
+        rig_start(&rig);
+        if (there) {
+            toy.shards[0].finished = toy.shards[1].finished = true;
+            rig_up(&rig, 0);
+            rig_up(&rig, 1);
+            for (uint32_t s = 0; s < 2; s++) {
+                toy_handle(&toy, s, rig_take(&rig, s, GK_KIND_HELLO));
+            }
+            toy_deliver(&toy);
+            cr_assert(rig.exited, "WELCOME is enough");
+        } else {
+            rig_wait(&rig, GK_LINGER_US + 2 * SECOND);
+            cr_assert(rig_said(&rig, "WORKER-LEAVE-UNHEARD", "went away"));
+        }
+        cr_assert(rig.exited && rig.exit_code == GK_EXIT_OK);
+        cr_assert(strstr(rig.exit_words.text, "had left after 6 steps"));
+        close_both(&rig, &toy);
+    }
+}
+
+/* Damage to the memory of a life that had left takes nothing from anybody. */
+Test(resume, had_left_and_is_damaged)
+{
+    struct rig rig;
+    struct toy toy;
+    struct rig_options options = two;
+    struct gk_worker_slot slot = {
+        .state = GK_SLOT_LEFT,
+        .identity = {.rank = 1, .incarnation = 4, .job_uid = {.hi = 7, .lo = 8}, .left_at = 6}};
+
+    options.steps = 6;
+    open_at(&rig, &toy, options, 6);
+    resume(&rig, &slot);
+    start(&rig);
+    toy_serve(&toy);
+    cr_assert(rig.exited && rig.exit_code == GK_EXIT_OK);
+    cr_assert(toy.shards[0].left && toy.shards[1].left);
+    close_both(&rig, &toy);
+}
+
+Test(resume, of_another_run)
+{
+    struct rig rig;
+    struct toy toy;
+    struct gk_worker_slot slot;
+
+    open_at(&rig, &toy, two, 5);
+    slot = slot_of_5(&rig);
+    resume(&rig, &slot);
+    start(&rig);
+    toy_refuse(&toy, &toy.shards[0], &rig_take(&rig, 0, GK_KIND_HELLO)->h, GK_CODE_WRONG_JOB,
+               false);
+    toy_deliver(&toy);
+    cr_assert(rig.exited && rig.exit_code == GK_EXIT_REFUSED);
+    cr_assert(strstr(rig.exit_words.text, "WRONG_JOB"));
+    close_both(&rig, &toy);
+}
+
+/* A rewind raised the epoch: the slot is void; a shard in a lower one was forgotten. */
+Test(resume, of_another_epoch)
+{
+    for (uint32_t epoch = 1; epoch < 4; epoch += 2) {
+        struct rig rig;
+        struct toy toy;
+        struct gk_worker_slot slot;
+
+        open_at(&rig, &toy, two, 5);
+        slot = slot_of_5(&rig);
+        slot.identity.epoch = slot.memory.epoch = 2;
+        resume(&rig, &slot);
+        start(&rig);
+        toy_refuse(&toy, &toy.shards[1], &rig_take(&rig, 1, GK_KIND_HELLO)->h, GK_CODE_WRONG_EPOCH,
+                   false);
+        toy.replies[0].msg.h.epoch = epoch;
+        toy_deliver(&toy);
+        if (epoch < 2) {
+            cr_assert(rig.exited && rig.exit_code == GK_EXIT_CONFIG);
+            cr_assert(strstr(rig.exit_words.text, "shard 1 at tcp://b:2 is in epoch 1"));
+        } else {
+            const struct gk_msg *hello = rig_take(&rig, 1, GK_KIND_HELLO);
+
+            cr_assert(!rig.exited && rig.counts[GK_WORKER_RESET] == 1);
+            cr_assert(hello->h.epoch == 3 && hello->body.hello.slot == GK_SLOT_NONE);
+            cr_assert_eq(rig.identity.epoch, 3);
+            cr_assert(rig_said(&rig, "WORKER-LOST", "the slot of epoch 2 is void"));
+        }
+        close_both(&rig, &toy);
+    }
+}
+
+Test(resume, no_number_left)
+{
+    struct rig rig;
+    struct gk_worker_slot slot;
+
+    rig_open(&rig, two);
+    slot = slot_of_5(&rig);
+    slot.identity.incarnation = UINT32_MAX;
+    resume(&rig, &slot);
+    rig_start(&rig);
+    cr_assert(rig.exited && rig.exit_code == GK_EXIT_CONFIG);
+    cr_assert(strstr(rig.exit_words.text, "no higher one is left"));
+    rig_close(&rig);
+}
+
+/* The lives of a worker that know of each other only what the file says. */
+struct lives {
+    struct rig rig;
+    struct toy toy;
+    struct slot_rig state;
+    uint64_t counts[GK_WORKER_EXIT + 1]; /* performed, of this life */
+};
+
+static void begin(struct lives *l)
+{
+    struct toy toy = l->toy;
+
+    rig_open(&l->rig, two);
+    l->toy = toy;
+    l->toy.rig = &l->rig;
+    memset(l->counts, 0, sizeof(l->counts));
+    cr_assert(slot_rig_open(&l->state) == GK_OK, "%s", l->state.words.text);
+    cr_assert_str_empty(l->state.found.damage.text);
+    resume(&l->rig, &l->state.found.slot);
+    l->state.found.slot.pushes_count = 0;
+    rig_start(&l->rig);
+}
+
+static void end(struct lives *l)
+{
+    for (uint32_t i = 0; i < l->toy.replies_count; i++) {
+        gk_msg_clear(&l->toy.replies[i].msg);
+    }
+    l->toy.replies_count = 0;
+    slot_rig_close(&l->state);
+    rig_close(&l->rig);
+}
+
+/* What the daemon's shell would have done by now. */
+static void keep(struct lives *l)
+{
+    struct gk_words *words = &l->state.words;
+
+    if (l->rig.counts[GK_WORKER_REMEMBER] > l->counts[GK_WORKER_REMEMBER]) {
+        cr_assert(gk_slot_remember(l->state.slot, &l->rig.identity, words) == GK_OK);
+    }
+    if (l->rig.counts[GK_WORKER_RESET] > l->counts[GK_WORKER_RESET]) {
+        cr_assert(gk_slot_void(l->state.slot, words) == GK_OK);
+    }
+    memcpy(l->counts, l->rig.counts, sizeof(l->counts));
+}
+
+/* Up to the push of a step, and as far behind it as `stage` says: computed, persisted, at shard 0,
+ * at both. */
+static void work(struct lives *l, uint64_t step, uint32_t stage)
+{
+    struct gk_push *push = rig_push(&l->rig, step);
+
+    rig_up(&l->rig, 0);
+    rig_up(&l->rig, 1);
+    toy_serve(&l->toy);
+    keep(l);
+    cr_assert(rig_in(&l->rig, GK_PHASE_COMPUTING), "step %llu", (unsigned long long)step);
+    cr_assert_eq(l->rig.asked[GK_WORKER_STEP], step);
+    gk_slot_begin(l->state.slot, step);
+    gk_slot_target(l->state.slot)[0] = (float)step;
+    cr_assert(gk_slot_put(l->state.slot, push, &l->state.words) == GK_OK);
+    gk_push_free(push);
+    rig_step_done(&l->rig);
+    if (stage == 0) {
+        return;
+    }
+    cr_assert(gk_slot_persist(l->state.slot, &l->rig.memory, &l->state.words) == GK_OK);
+    rig_persisted(&l->rig);
+    toy_serve_some(&l->toy, stage > 2 ? 3 : stage - 1);
+    keep(l);
+}
+
+Test(resume, lives_that_meet_in_a_file)
+{
+    struct lives l;
+    uint64_t step = 0;
+
+    memset(&l, 0, sizeof(l));
+    rig_open(&l.rig, two);
+    toy_open(&l.toy, &l.rig);
+    toy_begun(&l.toy, 0);
+    rig_close(&l.rig);
+    slot_rig_init(&l.state);
+    for (uint32_t life = 0; life < 16; life++) {
+        uint32_t stage = life % 4;
+
+        begin(&l);
+        work(&l, step, stage);
+        step += stage > 0;
+        end(&l);
+    }
+    begin(&l);
+    work(&l, step, 3);
+    cr_assert(l.rig.identity.incarnation == 17 && l.rig.identity.joined_incarnation == 17);
+    cr_assert_eq(l.rig.counts[GK_WORKER_RESET], 0);
+    cr_assert(gk_worker_stats(l.rig.core)->lost == 0 && !rig_said(&l.rig, "WORKER-PUSH-LOST", ""));
+    for (uint64_t t = 0; t < step; t++) {
+        struct gk_push *push = rig_push(&l.rig, t);
+
+        for (uint32_t s = 0; s < 2; s++) {
+            cr_assert_eq(l.toy.shards[s].applied[t], push->slices[s].id);
+        }
+        gk_push_free(push);
+    }
+    end(&l);
+    toy_close(&l.toy);
+    slot_rig_fini(&l.state);
+}
