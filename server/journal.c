@@ -4,6 +4,7 @@
 #include "common/exit.h"
 #include "common/log.h"
 #include "common/net/compute.h"
+#include "server/full_disk.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -28,6 +29,7 @@ struct fold_job {
 struct gk_journal {
     struct gk_journal_setup setup;
     struct gk_store *store;
+    struct gk_disk *full_disk; /* under a fault script: the store's, which can be told to be full */
     struct gk_compute *log_thread, *fold_thread;
     struct write_job write, sync;
     struct fold_job fold;
@@ -37,6 +39,26 @@ struct gk_journal {
     uint64_t version, durable_version; /* of the last ROUND that was written; loop thread */
     uint64_t syncing_version;
 };
+
+static enum gk_err use_full_disk(struct gk_journal *journal, struct gk_store_setup *store,
+                                 struct gk_words *words)
+{
+    journal->full_disk = gk_full_disk_new(store->disk_ops, store->disk);
+    if (!journal->full_disk) {
+        gk_words_set(words, "no memory for the state directory");
+        return GK_E_NOMEM;
+    }
+    store->disk = journal->full_disk;
+    store->disk_ops = gk_full_disk_ops();
+    return GK_OK;
+}
+
+void gk_journal_fill(struct gk_journal *journal, bool full)
+{
+    if (journal && journal->full_disk) {
+        gk_full_disk_set(journal->full_disk, full);
+    }
+}
 
 enum gk_err gk_journal_open(const struct gk_journal_setup *setup, struct gk_journal **ret_journal,
                             struct gk_recovered *ret_recovered, struct gk_words *words)
@@ -69,6 +91,10 @@ enum gk_err gk_journal_open(const struct gk_journal_setup *setup, struct gk_jour
     err = gk_disk_open(options->state_dir, true, &store_setup.disk, &number);
     if (err) {
         gk_words_set(words, "state directory %.200s: %s", options->state_dir, strerror(number));
+        goto out;
+    }
+    err = options->allow_faults ? use_full_disk(journal, &store_setup, words) : GK_OK;
+    if (err) {
         goto out;
     }
     err = gk_store_open(&store_setup, &journal->store, ret_recovered, words);

@@ -44,6 +44,10 @@ void gk_journal_close(struct gk_journal *journal);
 /* When the loop has ended.  Accepts NULL. */
 void gk_journal_free(struct gk_journal *journal);
 
+/* Under a fault script: the disk is full, or has room again.  Only with --allow-faults; accepts
+ * NULL. */
+void gk_journal_fill(struct gk_journal *journal, bool full);
+
 void gk_journal_stats(const struct gk_journal *journal, struct gk_store_stats *ret);
 
 #endif

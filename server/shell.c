@@ -334,6 +334,19 @@ static void on_journal_failed(void *context, const char *words)
     feed(context, &event);
 }
 
+/* Trouble on purpose, by a fault script; that of messages is the workers'. */
+static void on_command(void *context, const json_t *line)
+{
+    struct shell *shell = context;
+    const char *fault = json_string_value(json_object_get(line, "fault"));
+
+    if (!fault || strcmp(fault, "disk-full") != 0 || !shell->journal) {
+        gk_log(GK_LOG_WARN, "SERVER-COMMAND", "the launcher's command is not understood");
+    } else if (!shell->closing) {
+        gk_journal_fill(shell->journal, json_is_true(json_object_get(line, "on")));
+    }
+}
+
 static void on_stop(void *context, int exit_code, const char *words)
 {
     struct gk_server_event event = {.kind = GK_SERVER_STOP, .exit_code = exit_code, .words = words};
@@ -543,7 +556,8 @@ int gk_server_run(const struct gk_server_options *options)
         gk_log(GK_LOG_ERROR, "SERVER-EXIT", "no memory for the event loop");
         return GK_EXIT_INTERNAL;
     }
-    shell->daemon = (struct gk_daemon){.stop = on_stop, .context = shell};
+    shell->daemon = (struct gk_daemon){
+        .stop = on_stop, .command = options->allow_faults ? on_command : NULL, .context = shell};
     shell->feed = (struct gk_feed){.events = shell->events,
                                    .event_bytes = sizeof(shell->events[0]),
                                    .room = EVENTS_MAX,

@@ -109,7 +109,8 @@ def start_in_every_order():
 
 
 # Scripts that take a server's memory away, and those that have more to be looked at.
-WITH_STATE = ("kill-server", "kill-both-servers", "kill-everything", "full-disk", "shard-without-directory")
+WITH_STATE = ("kill-server", "kill-both-servers", "kill-everything", "full-disk", "shard-without-directory",
+              "restart-storm-of-servers")
 SPECIAL = {"false-expectation": false_expectation, "start-in-every-order": start_in_every_order}
 
 
