@@ -16,6 +16,7 @@ struct command {
 static const struct command commands[] = {
     {"run", gk_tool_run, "Train one model on this machine with one command."},
     {"status", gk_tool_status, "Ask running servers how the job is doing."},
+    {"inspect", gk_tool_inspect, "Read and check the state directories of a job."},
 };
 
 enum { COMMANDS_COUNT = sizeof(commands) / sizeof(commands[0]) };

@@ -506,6 +506,27 @@ enum gk_err gk_archive_read(struct gk_archive *archive, const struct gk_archive_
     return err;
 }
 
+enum gk_err gk_archive_snapshot(struct gk_archive *archive, const struct gk_known *known,
+                                struct gk_archived *ret, struct gk_words *words)
+{
+    const struct gk_archive_wish wish = {.version = known->version};
+    struct attempt attempt = {.archive = archive, .wish = &wish};
+    enum gk_err err = gk_image_new(archive->owner.shard, archive->owner.servers,
+                                   archive->owner.workers, &attempt.state.image);
+
+    if (err) {
+        return no_memory(words);
+    }
+    err = load_snapshot(&attempt, known, words);
+    gk_batch_free(attempt.batch);
+    if (err) {
+        gk_archived_fini(archive, &attempt.state);
+        return err;
+    }
+    *ret = attempt.state;
+    return GK_OK;
+}
+
 void gk_archived_fini(const struct gk_archive *archive, struct gk_archived *archived)
 {
     for (int p = 0; p < 3; p++) {

@@ -56,6 +56,10 @@ struct gk_archived {
  * offset of what is damaged.  GK_E_IO, GK_E_NOMEM. */
 enum gk_err gk_archive_read(struct gk_archive *archive, const struct gk_archive_wish *wish,
                             struct gk_archived *ret, struct gk_words *words);
+
+/* One snapshot alone, `known` of archive->snapshots: all its blocks and its hash are checked. */
+enum gk_err gk_archive_snapshot(struct gk_archive *archive, const struct gk_known *known,
+                                struct gk_archived *ret, struct gk_words *words);
 void gk_archived_fini(const struct gk_archive *archive, struct gk_archived *archived);
 
 /* Hash of one plane, or of all. */
