@@ -17,6 +17,7 @@ static const struct command commands[] = {
     {"run", gk_tool_run, "Train one model on this machine with one command."},
     {"status", gk_tool_status, "Ask running servers how the job is doing."},
     {"inspect", gk_tool_inspect, "Read and check the state directories of a job."},
+    {"export", gk_tool_export, "Write the model of a job as a file that others read."},
 };
 
 enum { COMMANDS_COUNT = sizeof(commands) / sizeof(commands[0]) };

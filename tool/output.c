@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -168,34 +169,62 @@ static bool give_name(int fd, const struct target *target)
            rename(target->temporary, target->path) == 0;
 }
 
-static bool write_unnamed(const struct target *target, const char *text)
+typedef enum gk_err fill_fn(void *context, FILE *out, struct gk_words *words);
+
+/* Takes the descriptor.  Everything, synced, or words. */
+static enum gk_err fill_file(int fd, fill_fn *fill, void *context, struct gk_words *words)
+{
+    FILE *out = fdopen(fd, "wb");
+    enum gk_err err;
+
+    if (!out) {
+        gk_words_set(words, "%s", strerror(errno));
+        (void)close(fd);
+        return GK_E_NOMEM;
+    }
+    err = fill(context, out, words);
+    if (!err && (fflush(out) != 0 || fsync(fd) != 0)) {
+        gk_words_set(words, "%s", strerror(errno));
+        err = GK_E_IO;
+    }
+    if (fclose(out) != 0 && !err) {
+        gk_words_set(words, "%s", strerror(errno));
+        err = GK_E_IO;
+    }
+    return err;
+}
+
+/* False: this file system has no files without names, or the name could not be given. */
+static bool write_unnamed(const struct target *target, fill_fn *fill, void *context,
+                          enum gk_err *ret_err, struct gk_words *words)
 {
     int fd = open_unnamed(target);
-    bool written = fd >= 0 && write_all(fd, text) && fsync(fd) == 0 && give_name(fd, target);
+    int filled = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+    bool done = false;
 
+    if (filled >= 0) {
+        *ret_err = fill_file(filled, fill, context, words);
+        done = *ret_err != GK_OK || give_name(fd, target);
+    }
     if (fd >= 0) {
         (void)close(fd);
     }
-    return written;
+    return done;
 }
 
-static enum gk_err write_named(const struct target *target, const char *text,
+static enum gk_err write_named(const struct target *target, fill_fn *fill, void *context,
                                struct gk_words *words)
 {
-    enum gk_err err = GK_OK;
     int fd = open_new(target->temporary);
+    enum gk_err err;
 
     if (fd < 0) {
         return failed("write", target->temporary, words);
     }
-    if (!write_all(fd, text) || fsync(fd) != 0) {
-        err = failed("write", target->temporary, words);
-    }
-    if (close(fd) != 0 && !err) {
-        err = failed("write", target->temporary, words);
-    }
+    err = fill_file(fd, fill, context, words);
     if (!err && rename(target->temporary, target->path) != 0) {
-        err = failed("rename to", target->path, words);
+        gk_words_set(words, "%s", strerror(errno));
+        err = GK_E_IO;
     }
     if (err) {
         (void)unlink(target->temporary);
@@ -203,20 +232,39 @@ static enum gk_err write_named(const struct target *target, const char *text,
     return err;
 }
 
-enum gk_err gk_output_write(const char *path, const char *text, struct gk_words *words)
+enum gk_err gk_output_make(const char *path, fill_fn *fill, void *context, struct gk_words *words)
 {
     struct target target;
-    enum gk_err err;
+    enum gk_err err = resolve(path, &target, words);
 
+    if (err) {
+        return err;
+    }
+    if (!write_unnamed(&target, fill, context, &err, words)) {
+        err = write_named(&target, fill, context, words);
+    }
+    if (err) {
+        gk_words_prefix(words, "cannot write %.200s: ", path);
+    }
+    return err;
+}
+
+static enum gk_err fill_text(void *context, FILE *out, struct gk_words *words)
+{
+    if (fputs(context, out) < 0) {
+        gk_words_set(words, "%s", strerror(errno));
+        return GK_E_IO;
+    }
+    return GK_OK;
+}
+
+enum gk_err gk_output_write(const char *path, const char *text, struct gk_words *words)
+{
     if (strcmp(path, "-") == 0) {
         if (write_all(STDOUT_FILENO, text)) {
             return GK_OK;
         }
         return errno == EPIPE ? GK_E_CLOSED : failed("write", "standard output", words);
     }
-    err = resolve(path, &target, words);
-    if (err) {
-        return err;
-    }
-    return write_unnamed(&target, text) ? GK_OK : write_named(&target, text, words);
+    return gk_output_make(path, fill_text, (void *)(uintptr_t)text, words);
 }
