@@ -42,11 +42,18 @@ static void keep_epoch(struct gk_known_list *known, uint32_t epoch)
 static void told_cut(struct gk_recovered *recovered, uint64_t bytes, const char *why)
 {
     if (recovered->cut.text[0]) {
-        gk_words_prefix(&recovered->cut, "%s; ", why);
+        gk_words_prefix(&recovered->cut, "%" PRIu64 " bytes were cut: %s; ", bytes, why);
     } else {
-        gk_words_set(&recovered->cut, "%s", why);
+        gk_words_set(&recovered->cut, "%" PRIu64 " bytes were cut: %s", bytes, why);
     }
     recovered->cut_bytes += bytes;
+}
+
+static void told_replaced(struct gk_recovered *recovered, uint64_t version, const char *why)
+{
+    gk_words_prefix(&recovered->cut,
+                    "the snapshot of version %" PRIu64 " and the log were used: %s; ", version,
+                    why);
 }
 
 /* The newest segment has no header.  That is a crash while it was made, unless a record lies in it:
@@ -388,17 +395,11 @@ static enum gk_err from_snapshots(struct recovery *recovery, struct gk_words *wo
     if (err) {
         return err;
     }
-    if (store->image->version < snapshots->list[snapshots->count - 1].version) {
-        *words = first; /* the log does not reach what was durable */
-        return GK_E_CORRUPT;
-    }
     for (uint32_t i = at + 1; i < snapshots->count && !err; i++) {
         err = set_aside(store, &snapshots->list[i], words);
     }
     if (first.text[0]) {
-        told_cut(recovery->recovered, 0, first.text);
-        gk_words_prefix(&recovery->recovered->cut,
-                        "version %" PRIu64 " and the log were used: ", snapshots->list[at].version);
+        told_replaced(recovery->recovered, snapshots->list[at].version, first.text);
     }
     snapshots->count = at + 1;
     return err;

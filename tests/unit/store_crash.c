@@ -47,6 +47,11 @@ static struct gk_disk *die(struct script *script, uint64_t at, enum disk_loss lo
     disk->draws = at * 1000 + seed;
     script_begin(script, disk, seed);
     cr_assert(!script_run(script));
+    if (loss == DISK_KILLED) {
+        rig_close(&script->open);
+        disk_thaw(disk);
+        return disk;
+    }
     left = disk_crash(disk, loss, at * 31 + seed);
     rig_close(&script->open);
     disk_free(disk);
@@ -91,51 +96,63 @@ Test(store_crash, power_fails_and_some_pages_stay)
 }
 
 /* The second life dies as well, at every change of its start. */
-Test(store_crash, recovery_is_stopped_everywhere)
+static void twice(enum disk_loss first, uint64_t step)
 {
     uint64_t changes, syncs;
 
     script_count(NULL, 9, &changes, &syncs);
-    for (uint64_t at = 1; at <= changes; at += 3) {
+    for (uint64_t at = 1; at <= changes; at += step) {
         for (uint64_t again = 1;; again++) {
-            enum disk_loss loss = losses[(at + again) % 3];
             struct script script;
-            struct gk_disk *left = die(&script, at, loss, 9), *twice;
+            struct gk_disk *left = die(&script, at, first, 9), *last;
             struct gk_store_setup setup = script.setup;
             struct rig_open open;
             bool reached;
 
-            left->freeze_at = again;
+            left->freeze_at = left->changes + again;
             setup.disk = left;
             rig_open(&open, setup);
             reached = open.err != GK_OK;
-            twice = disk_crash(left, loss, at + again);
+            if (!reached) { /* what it found, and its own life, stay whatever comes */
+                cr_assert(script_before_or_after(&script, &open));
+                rig_lived(script.job);
+            }
+            last = disk_crash(left, reached ? losses[(at + again) % 3] : DISK_POWER, at + again);
             rig_close(&open);
             disk_free(left);
+            setup.disk = last;
+            rig_open(&open, setup);
+            cr_assert(open.err == GK_OK, "stopped at %llu and %llu: %s", (unsigned long long)at,
+                      (unsigned long long)again, open.words.text);
             if (reached) {
-                struct gk_store_setup third = script.setup;
-
-                third.disk = twice;
-                rig_open(&open, third);
-                cr_assert(open.err == GK_OK, "stopped at %llu and %llu: %s", (unsigned long long)at,
-                          (unsigned long long)again, open.words.text);
                 /* The second life may have been written down. */
                 open.recovered.image->incarnation = script.job->image->incarnation;
                 if (script.pending && script.pending->type == GK_RECORD_LIFE) {
                     script.pending = NULL;
                 }
-                cr_assert(script_before_or_after(&script, &open), "stopped at %llu and %llu",
-                          (unsigned long long)at, (unsigned long long)again);
-                rig_close(&open);
             }
+            cr_assert(
+                reached ? script_before_or_after(&script, &open) : rig_equals(&open, script.job),
+                "stopped at %llu and %llu", (unsigned long long)at, (unsigned long long)again);
+            rig_close(&open);
             script_end(&script);
-            disk_free(twice);
+            disk_free(last);
             if (!reached) {
                 cr_assert(again > 4);
                 break;
             }
         }
     }
+}
+
+Test(store_crash, recovery_after_a_kill_is_stopped_everywhere)
+{
+    twice(DISK_KILLED, 1);
+}
+
+Test(store_crash, recovery_after_a_power_failure_is_stopped_everywhere)
+{
+    twice(DISK_POWER_MIX, 2);
 }
 
 static struct gk_store_setup interval(struct gk_store_setup setup)

@@ -464,6 +464,15 @@ static inline void disk_keep_name(struct gk_disk *copy, const char text[DISK_NAM
     name->inode = disk_left(copy, inode, loss);
 }
 
+/* The process is dead and the machine is not: all that was written is there for the next one, and
+ * what was not synced may still be lost. */
+static inline void disk_thaw(struct gk_disk *disk)
+{
+    disk->frozen = false;
+    disk->freeze_at = 0;
+    disk->fail_at = 0;
+}
+
 /* A new disk: what a process that died now, or a machine that lost power now, leaves. */
 static inline struct gk_disk *disk_crash(const struct gk_disk *disk, enum disk_loss loss,
                                          uint64_t seed)
