@@ -262,13 +262,17 @@ static void say_act(struct gk_launch *launch, const struct gk_faults_act *act)
     (void)fflush(console->out);
 }
 
-/* It meets somebody who lives, or will live again; not one whose work is over. */
+/* It meets somebody who lives or will live again, not one whose work is over; what is wrong with
+ * messages and disks waits for lives to come. */
 static void note_done(struct gk_launch *launch, const struct gk_faults_act *act)
 {
     struct gk_launch_faults *faults = launch->faults;
     const struct gk_child *child = child_of(launch, act->role, act->index);
+    bool lasts = gk_faults_is_message(act->what) || act->what == GK_FAULTS_DISK_FULL ||
+                 act->what == GK_FAULTS_DISK_FREE;
+    bool to_come = child->restart.due_us > 0 || (lasts && child->restart.started_us == 0);
 
-    if (!act->ends && (act->launcher || !child->done || child->restart.due_us > 0)) {
+    if (!act->ends && (act->launcher || !child->done || to_come)) {
         faults->done[act->fault - faults->stage->faults->faults] = true;
     }
 }

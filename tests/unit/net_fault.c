@@ -55,6 +55,7 @@ static void come_out(struct ends *ends, int way, struct gk_buf *const *parts, ui
     }
     if (ends->close_next) {
         gk_fault_close(ends->fault);
+        ends->fault = NULL;
     }
 }
 
