@@ -88,8 +88,9 @@ static int inspect(const struct inspect_options *options, const struct gk_state_
     for (size_t i = 0; i < folders->count && code == GK_EXIT_OK; i++) {
         const struct gk_state_folder *folder = &folders->list[i];
 
-        if (folder->server &&
-            json_array_append_new(list, gk_inspect_server(folder->path, options->records)) != 0) {
+        if (json_array_append_new(list, folder->server
+                                            ? gk_inspect_server(folder->path, options->records)
+                                            : gk_inspect_worker(folder->path)) != 0) {
             code = GK_EXIT_INTERNAL;
         }
     }

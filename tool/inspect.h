@@ -11,7 +11,10 @@
  * "ok" is false, and "problem" one line, when anything is damaged.  NULL: out of memory. */
 json_t *gk_inspect_server(const char *path, bool records);
 
-/* Its log alone: an object a file into `files`; false: some file is damaged. */
+/* The same of a worker's folder. */
+json_t *gk_inspect_worker(const char *path);
+
+/* A server's log alone: an object a file into `files`; false: some file is damaged. */
 struct gk_archive;
 bool gk_inspect_log(struct gk_archive *archive, bool records, json_t *files);
 

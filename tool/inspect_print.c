@@ -119,6 +119,39 @@ static void print_heading(const json_t *object, const char *path, FILE *out)
                   *model ? ", " : "", model);
 }
 
+static void print_worker(const json_t *object, const char *path, FILE *out)
+{
+    char job[64], state[16], text[TEXT_BYTES];
+
+    gk_json_text(object, "job", job, sizeof(job));
+    gk_json_text(object, "state", state, sizeof(state));
+    (void)fprintf(out, "%s: ", path);
+    if (!*job) {
+        (void)fprintf(out, "cannot be read\n");
+    } else if (json_is_integer(json_object_get(object, "rank"))) {
+        (void)fprintf(out,
+                      "rank %" PRIu64 " of %" PRIu64 " of job '%s', life %" PRIu64
+                      ", epoch %" PRIu64 ", %s\n",
+                      gk_json_u64(object, "rank", 0), gk_json_u64(object, "workers", 0), job,
+                      gk_json_u64(object, "incarnation", 0), gk_json_u64(object, "epoch", 0),
+                      gk_unit_bytes(gk_json_u64(object, "bytes", 0)).text);
+    } else {
+        (void)fprintf(out, "a worker of job '%s' that has not joined yet\n", job);
+    }
+    if (strcmp(state, "left") == 0) {
+        (void)fprintf(out, "  has left at step %" PRIu64 "\n", gk_json_u64(object, "left_at", 0));
+    } else if (strcmp(state, "step") == 0) {
+        (void)fprintf(out, "  residual behind step %" PRIu64 ", with %" PRIu64 " pushes\n",
+                      gk_json_u64(object, "step", 0), gk_json_u64(object, "pushes", 0));
+    } else if (strcmp(state, "none") == 0) {
+        (void)fprintf(out, "  no residual yet\n");
+    }
+    gk_json_text(object, "problem", text, sizeof(text));
+    if (*text) {
+        (void)fprintf(out, "  DAMAGED: %s\n", text);
+    }
+}
+
 /* What it comes to. */
 static void print_verdict(const json_t *object, FILE *out)
 {
@@ -152,6 +185,10 @@ void gk_inspect_print(const json_t *object, FILE *out)
     size_t i, r;
 
     gk_json_text(object, "path", text, sizeof(text));
+    if (strcmp(json_string_value(json_object_get(object, "kind")), "worker") == 0) {
+        print_worker(object, text, out);
+        return;
+    }
     print_heading(object, text, out);
     gk_table_init(&table, "lrll");
     json_array_foreach(files, i, file)

@@ -182,7 +182,7 @@ static const char *loss(const struct gk_launch *launch, const struct gk_child *c
     if (launch->state == GK_LAUNCH_SERVERS) {
         return "";
     }
-    if (launch->options->state_dir && child->role == GK_ROLE_SERVER) {
+    if (launch->options->state_dir) {
         return ", from its state directory";
     }
     return child->role == GK_ROLE_SERVER ? " at the same address, without its shard of the model"

@@ -394,7 +394,7 @@ void gk_run_worker_args(const struct gk_run_config *run, const char *path,
                         const char *const *servers, uint32_t rank, bool takeover,
                         struct gk_args *ret_args)
 {
-    char addresses[GK_SERVERS_MAX * GK_RUN_ADDRESS_BYTES];
+    char addresses[GK_SERVERS_MAX * GK_RUN_ADDRESS_BYTES], folder[GK_STATE_PATH_BYTES];
 
     join(addresses, sizeof(addresses), servers, run->options.servers);
     gk_args_add(ret_args, "%s", path);
@@ -409,6 +409,10 @@ void gk_run_worker_args(const struct gk_run_config *run, const char *path,
         }
     }
     add_common(run, ret_args);
+    if (run->options.state_dir) {
+        gk_state_path(run->options.state_dir, GK_ROLE_WORKER, rank, folder, sizeof(folder));
+        gk_args_add(ret_args, "--state-dir=%s", folder);
+    }
     if (takeover) {
         gk_args_add(ret_args, "--takeover");
     }

@@ -182,6 +182,12 @@ double gk_tally_loss(const struct gk_tally *tally)
     return count ? sum / count : (double)NAN;
 }
 
+/* Done by this run. */
+static uint64_t steps_here(const struct gk_tally_total *total)
+{
+    return total->steps > total->resumed_from ? total->steps - total->resumed_from : 0;
+}
+
 static void add_workers(const struct gk_tally *tally, struct gk_tally_total *total)
 {
     for (uint32_t i = 0; i < tally->workers_count; i++) {
@@ -204,10 +210,7 @@ static void add_workers(const struct gk_tally *tally, struct gk_tally_total *tot
         }
     }
     if (total->seconds > 0.0) {
-        uint64_t steps =
-            total->steps > total->resumed_from ? total->steps - total->resumed_from : 0;
-
-        total->steps_per_s = (double)steps / total->seconds;
+        total->steps_per_s = (double)steps_here(total) / total->seconds;
         total->samples_per_s = (double)total->samples / total->seconds;
     }
 }
@@ -373,7 +376,8 @@ static void time_row(struct gk_table *table, const struct gk_tally_total *total)
     size_t used = 0;
 
     for (int i = 0; i < GK_TALLY_TIMES; i++) {
-        double per_step = total->steps ? total->time[i] / (double)total->steps : (double)NAN;
+        uint64_t steps = steps_here(total);
+        double per_step = steps ? total->time[i] / (double)steps : (double)NAN;
 
         (void)snprintf(text + used, sizeof(text) - used, "%s%s %s", i ? ", " : "",
                        gk_tally_times[i], gk_unit_seconds(per_step).text);

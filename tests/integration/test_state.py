@@ -1,0 +1,316 @@
+"""Goal: a job with a state directory goes on where it was, whatever stopped it, and ends with the model of an undisturbed
+run; its folder cannot be mixed up; the tools read, check and export what is in it.
+Method: real runs that are interrupted (Ctrl-C, kill -9 of the launcher and of daemons) at steps that the progress lines
+tell, and resumed by the same command; damaged copies for inspect; the exported files are parsed here, independently (with
+numpy, too, where Python has it), and hashed as docs/state.md says."""
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import tempfile
+import threading
+import zipfile
+
+from cluster import environment, expect, gkps, main, processes_of, program, wait_until
+
+STEPS = 300
+OPTIONS = ["--steps", STEPS, "--workers", 2]
+BOUND_S = 120
+
+
+class Run:
+    """`gkps run --state-dir` in the background, read as it goes."""
+
+    def __init__(self, folder, *args):
+        self.folder = folder
+        self.lines = []
+        self.changed = threading.Condition()
+        self.process = subprocess.Popen([program("gkps"), "run", "--state-dir", folder, *map(str, args)], text=True,
+                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                        env=environment())
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self.process.kill()
+        self.process.wait()
+        wait_until(lambda: not processes_of(self.folder), "daemons are left", 30)
+
+    def read(self):
+        for line in self.process.stdout:
+            with self.changed:
+                self.lines.append(line)
+                self.changed.notify_all()
+        with self.changed:
+            self.lines.append("END")
+            self.changed.notify_all()
+
+    def text(self):
+        return "".join(self.lines)
+
+    def steps(self):
+        return [int(m.group(1)) for m in (re.match(r"step (\d+)/", line) for line in self.lines) if m]
+
+    def wait_steps(self, step):
+        with self.changed:
+            self.changed.wait_for(lambda: "END" in self.lines or any(s >= step for s in self.steps()), BOUND_S)
+            expect(any(s >= step for s in self.steps()), f"step {step} was not reached:\n{self.text()}")
+
+    def kill_daemon(self, flag):
+        def look():
+            for pid in processes_of(self.folder):
+                with open(f"/proc/{pid}/cmdline", encoding="utf-8") as file:
+                    if flag in file.read().split("\0"):
+                        return pid
+            return None
+        os.kill(wait_until(look, f"a daemon with {flag}", BOUND_S), signal.SIGKILL)
+
+    def wait(self):
+        code = self.process.wait(BOUND_S)
+        self.reader.join(BOUND_S)
+        return code
+
+
+def summary_of(*args):
+    code, out, err = gkps("run", "--quiet", "--summary", "-", *args)
+    expect(code == 0, f"gkps run {args}: {code}\n{out}{err}")
+    return json.loads(out)
+
+
+def finished_job(folder, *args):
+    return summary_of("--state-dir", folder, *OPTIONS, *args)
+
+
+def test_interrupted_and_resumed():
+    whole = summary_of(*OPTIONS)
+    with tempfile.TemporaryDirectory() as top:
+        folder = os.path.join(top, "job")
+        with Run(folder, *OPTIONS) as run:
+            run.wait_steps(STEPS // 6)
+            run.process.send_signal(signal.SIGINT)
+            code = run.wait()
+            expect(code == 130, f"Ctrl-C: {code}\n{run.text()}")
+        with Run(folder) as run:  # the folder alone is enough
+            run.wait_steps(STEPS // 3)
+            expect("goes on at version" in run.text(), run.text())
+            run.process.kill()
+            run.wait()
+        with Run(folder, "--steps", STEPS) as run:  # what agrees may be said again
+            for flag in ("--shard=1", "--rank=0", "--shard=0"):
+                run.wait_steps(max(run.steps(), default=0) + STEPS // 10)
+                run.kill_daemon(flag)
+            code = run.wait()
+            text = run.text()
+            expect(code == 0, f"resumed: {code}\n{text}")
+        expect(f"model hash        {whole['model_hash']}" in text, f"not the hash {whole['model_hash']}:\n{text}")
+        expect(len(re.findall("starts again in .* from its state directory", text)) == 3, text)
+        expect("0 lost" in text, text)
+        code, out, err = gkps("run", "--state-dir", folder, "--summary", os.path.join(top, "again.json"))
+        expect(code == 0 and "is finished" in out and whole["model_hash"] in out, f"{code}\n{out}{err}")
+        with open(os.path.join(top, "again.json"), encoding="utf-8") as file:
+            again = json.load(file)
+        expect(again["model_hash"] == whole["model_hash"] and again["version"] == STEPS and again["ledger"] == whole["ledger"]
+               and again["samples"] is None, f"{again}")
+
+
+def listing(folder):
+    return sorted((os.path.join(top, name), os.path.getsize(os.path.join(top, name)))
+                  for top, _, names in os.walk(folder) for name in names)
+
+
+def test_other_jobs_are_refused():
+    with tempfile.TemporaryDirectory() as top:
+        folder = os.path.join(top, "job")
+        finished_job(folder, "--job", "one")
+        before = listing(folder)
+        for args, words in [(["--model", "softmax"], "--model fnn3, not softmax"), (["--seed", 2], "--seed 1, not 2"),
+                            (["--workers", 3], "--workers 2, not 3"), (["--servers", 1], "--servers 2, not 1"),
+                            (["--job", "two"], "--job one, not two"), (["--lr", "0.2"], "--lr 0.1, not 0.2"),
+                            (["--steps", STEPS + 1], "--steps")]:
+            code, out, err = gkps("run", "--state-dir", folder, *args)
+            expect(code == 78 and words in err and err.count("\n") == 1 and not out, f"{args}: {code}\n{out}{err}")
+        expect(gkps("run", "--state-dir", folder, "--lr", "0.10", "--quiet")[0] == 0, "the same number, written otherwise")
+        # Without the options the shards still know whose they are.
+        os.remove(os.path.join(folder, "job.json"))
+        code, out, err = gkps("run", "--state-dir", folder, "--job", "two", *OPTIONS)
+        expect(code == 78 and "'one'" in err and "'two'" in err, f"{code}\n{out}{err}")
+        shutil.rmtree(os.path.join(folder, "server-1"))
+        code, out, err = gkps("run", "--state-dir", folder, "--job", "one", *OPTIONS)
+        expect(code == 69 and "LOST_SHARD" in err and "server-1" in err, f"{code}\n{out}{err}")
+        expect([b for b in before if "server-0" in b[0]] == [b for b in listing(folder) if "server-0" in b[0]], "touched")
+        for args in (["--fresh"], ["--sync", "never"], ["--keep-versions", 3], ["--state-dir", ""]):
+            code, out, err = gkps("run", *args)
+            expect(code == 64 and args[0] in err, f"{args}: {code}\n{err}")
+
+
+def test_fresh_removes_what_is_ours():
+    with tempfile.TemporaryDirectory() as top:
+        folder = os.path.join(top, "job")
+        first = finished_job(folder)
+        for name in ("server-0/notes.txt", "plan.txt"):
+            path = os.path.join(folder, name)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("mine\n")
+            before = listing(folder)
+            code, out, err = gkps("run", "--state-dir", folder, "--fresh", "--steps", 20, "--workers", 2)
+            expect(code == 78 and name in err and listing(folder) == before, f"{name}: {code}\n{out}{err}")
+            os.remove(path)
+        code, out, err = gkps("run", "--state-dir", folder, "--fresh", "--steps", 20, "--workers", 2)
+        expect(code == 0 and "removed the job" in out and first["model_hash"] not in out, f"{code}\n{out}{err}")
+        with open(os.path.join(folder, "job.json"), encoding="utf-8") as file:
+            expect(json.load(file)["options"]["steps"] == "20", "the options are of the former job")
+        # A folder of somebody's own is left alone.
+        other = os.path.join(top, "photos")
+        os.mkdir(other)
+        open(os.path.join(other, "cat.jpg"), "w", encoding="utf-8").close()
+        for args in ([], ["--fresh"]):
+            code, out, err = gkps("run", "--state-dir", other, *args)
+            expect(code == 78 and "cat.jpg" in err and os.listdir(other) == ["cat.jpg"], f"{code}\n{out}{err}")
+
+
+def test_two_runs_of_one_folder():
+    with tempfile.TemporaryDirectory() as top:
+        folder = os.path.join(top, "job")
+        with Run(folder, "--steps", 100000, "--workers", 2) as run:
+            run.wait_steps(1)
+            code, out, err = gkps("run", "--state-dir", folder)
+            expect(code == 75 and "in use" in err, f"{code}\n{out}{err}")
+            code, out, err = gkps("inspect", folder)  # reading is free
+            expect(code == 0, f"inspect beside a living job: {code}\n{out}{err}")
+
+
+def newest_log(folder):
+    logs = [name for name in os.listdir(folder) if name.startswith("wal-")]
+    return os.path.join(folder, max(logs, key=lambda name: int(name.split("-")[2].split(".")[0])))
+
+
+def flip(path, at, bits):
+    with open(path, "r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ bits]))
+
+
+def test_inspect_finds_damage():
+    rng = random.Random(7)
+    with tempfile.TemporaryDirectory() as top:
+        job, copy = os.path.join(top, "job"), os.path.join(top, "copy")
+        finished_job(job)
+        code, out, err = gkps("inspect", job, "--json")
+        report = json.loads(out)
+        expect(code == 0 and report["ok"] and not err, f"{code}\n{out}{err}")
+        servers = [d for d in report["directories"] if d["kind"] == "server"]
+        workers = [d for d in report["directories"] if d["kind"] == "worker"]
+        expect(len(servers) == 2 and all(d["version"] == STEPS and d["finished"] and d["replay"]["hashes"] > 1
+                                         for d in servers), f"{servers}")
+        expect(len(workers) == 2 and all(d["state"] == "left" for d in workers), f"{workers}")
+        used = {os.path.join(d["path"], f["name"]): f.get("used", f["bytes"]) for d in servers for f in d["files"]}
+        for path, size in used.items():
+            for _ in range(4):
+                shutil.rmtree(copy, ignore_errors=True)
+                shutil.copytree(os.path.dirname(path), copy)
+                name = os.path.basename(path)
+                at = rng.randrange(size)
+                flip(os.path.join(copy, name), at, 1 << rng.randrange(8))
+                code, out, err = gkps("inspect", copy)
+                # Bytes between the parts of a snapshot belong to nobody; the last records of a log may be torn.
+                torn = "torn tail" in out and name in out
+                idle = name.startswith("snap-") and code == 0
+                expect((code == 65 and "DAMAGED" in out and name in out) or torn or idle, f"{name}, byte {at}: {code}\n{out}{err}")
+        slot = os.path.join(workers[0]["path"], "slot")
+        for at in (100, 4096 + 20, 3 * 4096 + 20, os.path.getsize(slot) // 2, os.path.getsize(slot) - 5000):
+            shutil.rmtree(copy, ignore_errors=True)
+            shutil.copytree(os.path.dirname(slot), copy)
+            flip(os.path.join(copy, "slot"), at, 1)
+            code, out, err = gkps("inspect", copy)
+            expect(code in (0, 65) and ("DAMAGED" in out) == (code == 65), f"slot, byte {at}: {code}\n{out}{err}")
+            expect(code == 65 or at > 5 * 4096, f"slot, byte {at}, is not missed:\n{out}{err}")
+        log = newest_log(os.path.join(job, "server-0"))
+        for cut in (1, 100, 191):
+            shutil.rmtree(copy, ignore_errors=True)
+            shutil.copytree(os.path.dirname(log), copy)
+            with open(os.path.join(copy, os.path.basename(log)), "r+b") as file:
+                file.truncate(used[log] - cut)
+            code, out, err = gkps("inspect", copy)
+            offset = used[log] - 192  # of FINISHED
+            torn = re.search(r"torn tail of (\d+) bytes: .*/(\S+), offset (\d+): ", out)
+            expect(code == 0 and torn and torn.group(2) == os.path.basename(log) and int(torn.group(3)) == offset
+                   and 0 < int(torn.group(1)) <= 192 - cut, f"{cut}: {code}\n{out}{err}")
+
+
+def mix(x):
+    x ^= x >> 30
+    x = x * 0xbf58476d1ce4e5b9 % 2**64
+    x ^= x >> 27
+    x = x * 0x94d049bb133111eb % 2**64
+    return x ^ x >> 31
+
+
+def model_hash(tensors):
+    """Of the tensors' bytes, in the order of the model."""
+    words = struct.unpack("<%dI" % (sum(map(len, tensors)) // 4), b"".join(tensors))
+    return f"{sum(mix((mix((i + 0x9e3779b97f4a7c15) % 2**64) + w) % 2**64) for i, w in enumerate(words)) % 2**64:016x}"
+
+
+def parse_safetensors(path):
+    with open(path, "rb") as file:
+        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+        data = file.read()
+    notes = header.pop("__metadata__")
+    return {name: data[entry["data_offsets"][0]:entry["data_offsets"][1]] for name, entry in header.items()}, notes
+
+
+def parse_npz(path):
+    tensors = {}
+    with zipfile.ZipFile(path) as archive:
+        expect(archive.testzip() is None, "a checksum of the archive is wrong")
+        for name in archive.namelist():
+            data = archive.read(name)
+            expect(data[:8] == b"\x93NUMPY\x01\x00" and data[10:].startswith(b"{'descr': '<f4'"), f"{data[:80]}")
+            tensors[name.removesuffix(".npy")] = data[10 + struct.unpack("<H", data[8:10])[0]:]
+    return tensors
+
+
+def test_export_is_the_model():
+    with tempfile.TemporaryDirectory() as top:
+        folder = os.path.join(top, "job")
+        whole = finished_job(folder)
+        safe, npz = os.path.join(top, "m.safetensors"), os.path.join(top, "m.npz")
+        for path in (safe, npz):
+            code, out, err = gkps("export", folder, "-o", path)
+            expect(code == 0 and whole["model_hash"] in out, f"{code}\n{out}{err}")
+        tensors, notes = parse_safetensors(safe)
+        expect(model_hash(list(tensors.values())) == whole["model_hash"] == notes["model_hash"], f"{notes}")
+        expect(parse_npz(npz) == tensors and "fc1.weight" in tensors, f"{list(tensors)}")
+        try:
+            import numpy
+            with numpy.load(npz) as arrays:
+                expect({name: arrays[name].tobytes() for name in arrays.files} == tensors, "numpy reads something else")
+        except ImportError:
+            print("   without numpy: compared by the parsers of this test alone", flush=True)
+        # One version of all shards, also an older one: that of a shorter run.
+        shorter = summary_of("--steps", STEPS - 10, "--workers", 2)
+        code, out, err = gkps("export", os.path.join(folder, "server-1"), os.path.join(folder, "server-0"), "-o", safe,
+                              "--at", STEPS - 10)
+        expect(code == 0 and shorter["model_hash"] in out, f"{shorter['model_hash']}: {code}\n{out}{err}")
+        before = listing(top)
+        for args, code, words in [(["--at", STEPS + 1], 78, "is not there"), (["--at", 1], 78, "cannot be reached"),
+                                  (["--format", "tar"], 64, "--format")]:
+            result, out, err = gkps("export", folder, "-o", safe, *args)
+            expect(result == code and words in err, f"{args}: {result}\n{out}{err}")
+        result, out, err = gkps("export", os.path.join(folder, "server-1"), "-o", safe)
+        expect(result == 78 and "shard 0 of 2 is missing" in err, f"{result}\n{out}{err}")
+        result, out, err = gkps("export", folder, "-o", os.path.join(top, "nowhere", "m.npz"))
+        expect(result == 74, f"{result}\n{out}{err}")
+        expect(listing(top) == before, "an export that failed has left something")
+
+
+main(globals())
