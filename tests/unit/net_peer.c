@@ -131,12 +131,22 @@ static void open_stranger(struct stranger *stranger, void *zmq)
     net_open(&loop, zmq, GK_ZSOCK_DEALER, stranger->address, &stranger->dealer);
 }
 
+/* A message that was under way to a stranger is lost; as every user of the socket does, this one
+ * asks again. */
 static bool all_through(void)
 {
+    static uint64_t asked_ms;
+    bool again = uv_now(&loop) >= asked_ms + 200;
     bool all = true;
 
+    asked_ms = again ? uv_now(&loop) : asked_ms;
     for (int i = 0; i < STRANGERS; i++) {
-        all = all && strangers[i].router.messages > 0;
+        bool through = strangers[i].router.messages > 0;
+
+        if (!through && again) {
+            (void)net_send_number(strangers[i].dealer.zsock, 0, 1, 4);
+        }
+        all = all && through;
     }
     return all;
 }
@@ -160,7 +170,6 @@ Test(net_peer, strangers_then_a_server)
         drop(stranger);
         NET_RUN_UNTIL(&loop, net_try_open(&loop, zmq, GK_ZSOCK_ROUTER, stranger->address,
                                           &stranger->router) == GK_OK);
-        cr_assert_eq(net_send_number(stranger->dealer.zsock, 0, 1, 4), GK_OK);
     }
     NET_RUN_UNTIL(&loop, all_through());
     for (int i = 0; i < STRANGERS; i++) {
