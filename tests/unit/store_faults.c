@@ -72,6 +72,36 @@ Test(store_faults, no_room_and_again)
     cr_assert(limits > 50, "%llu", (unsigned long long)limits);
 }
 
+/* Half of a large record was written; a small one follows in its place, and nothing of the large
+ * one is left behind it. */
+Test(store_faults, half_a_record_leaves_nothing)
+{
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        struct job *job = script_job(seed);
+        struct gk_disk *disk = disk_new();
+        struct rig_open open;
+        uint64_t durable;
+
+        disk->draws = seed;
+        rig_begin(&open, job, disk);
+        while (gk_wal_bytes(job_round(job)) < 600) {
+            rig_append(&open, job, &job->record);
+        }
+        disk->fail_call = DISK_WRITE;
+        disk->fault = DISK_FULL;
+        disk->fail_at = disk->writes + 1;
+        cr_assert(gk_store_append(open.store, &job->record, &durable, NULL) == GK_E_LIMIT);
+        rig_append(&open, job, job_life(job));
+        rig_close(&open);
+        rig_open(&open, rig_setup(job, disk));
+        cr_assert(rig_equals(&open, job), "%s", open.words.text);
+        cr_assert(open.recovered.cut.text[0] == 0, "%s", open.recovered.cut.text);
+        rig_close(&open);
+        disk_free(disk);
+        job_free(job);
+    }
+}
+
 /* After a sync that failed nothing succeeds any more, and the next life sees nothing that the power
  * might take. */
 Test(store_faults, a_sync_fails)
