@@ -109,8 +109,8 @@ const struct gk_program *gk_worker_program(void)
         .notes = "Exit codes: 0 done, 64 wrong flags, 65 data, 69 a peer is missing or lost, 70 "
                  "internal or no\n"
                  "memory, 75 try again, 76 fenced by a newer life of this rank, 77 refused, 78 "
-                 "configuration,\n"
-                 "130 and 143 stopped by a signal.",
+                 "configuration\n"
+                 "or state, 130 and 143 stopped by a signal.",
         .list_heading = "Selection operators",
         .list_entry = list_operator,
         .options = options,

@@ -356,6 +356,30 @@ Test(resume, had_left_and_is_damaged)
     close_both(&rig, &toy);
 }
 
+/* Before it has joined and behind that: identity and residual are of one epoch. */
+Test(resume, welcome_in_another_epoch)
+{
+    for (uint32_t joined = 0; joined < 2; joined++) {
+        struct rig rig;
+        struct toy toy;
+
+        open_at(&rig, &toy, two, 5);
+        start(&rig);
+        if (joined) {
+            toy_serve(&toy);
+            rig_down(&rig, 1);
+            rig_up(&rig, 1);
+        }
+        toy_handle(&toy, 1, rig_take(&rig, 1, GK_KIND_HELLO));
+        toy.replies[0].msg.h.epoch = 1;
+        toy_deliver(&toy);
+        cr_assert(rig.exited && rig.exit_code == GK_EXIT_REFUSED);
+        cr_assert(strstr(rig.exit_words.text, "welcomes in epoch 1, this worker is in epoch 0"));
+        cr_assert_eq(rig.identity.epoch, 0);
+        close_both(&rig, &toy);
+    }
+}
+
 Test(resume, of_another_run)
 {
     struct rig rig;

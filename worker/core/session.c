@@ -169,6 +169,12 @@ static bool check_welcome(struct gk_worker *worker, struct gk_shard *shard,
     uint64_t highest = gk_max_u64(gk_exchange_highest(worker), worker->version);
     bool other_range = msg->h.lo != shard->lo || msg->h.hi != shard->hi;
 
+    if (msg->h.epoch != worker->epoch) { /* HELLO with another one is refused */
+        give_up(worker, shard, GK_EXIT_REFUSED,
+                "shard %u at %s welcomes in epoch %u, this worker is in epoch %u", shard->index,
+                address, msg->h.epoch, worker->epoch);
+        return false;
+    }
     /* Before INIT a shard does not know its range yet. */
     if (msg->h.shard != shard->index || (msg->h.hi > 0 && other_range)) {
         give_up(worker, shard, GK_EXIT_REFUSED,
@@ -268,7 +274,6 @@ static void note_welcome(struct gk_worker *worker, struct gk_shard *shard, const
     shard->workers_present = welcome->workers_present;
     shard->refusal = GK_CODE_NONE;
     shard->welcomed = true;
-    worker->epoch = msg->h.epoch;
     gk_init_observe(worker, shard);
 }
 
