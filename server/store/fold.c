@@ -297,7 +297,8 @@ static bool next_to_remove(const struct gk_store *store, struct gk_name *ret_nam
     return false;
 }
 
-enum gk_err gk_store_prune(struct gk_store *store, struct gk_words *words)
+/* Remove what nothing needs any more. */
+static enum gk_err prune(struct gk_store *store, struct gk_words *words)
 {
     struct gk_store_shared *shared = store->shared;
     struct gk_known_list *list;
@@ -382,6 +383,6 @@ enum gk_err gk_store_fold(struct gk_store *store, uint64_t *ret_version, struct 
         return err;
     }
     *ret_version = known.version;
-    err = gk_store_prune(store, words);
+    err = prune(store, words);
     return err ? err : remove_void(store, known.epoch, words);
 }

@@ -69,7 +69,4 @@ enum gk_err gk_store_check_job(struct gk_store *store, struct gk_words *words);
 enum gk_err gk_store_recover(struct gk_store *store, const struct gk_store_setup *setup,
                              struct gk_recovered *recovered, struct gk_words *words);
 
-/* fold.c: remove what nothing needs any more. */
-enum gk_err gk_store_prune(struct gk_store *store, struct gk_words *words);
-
 #endif
