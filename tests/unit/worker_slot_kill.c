@@ -109,7 +109,7 @@ static void forget(struct witness *w)
     settle(w);
 }
 
-/* Eleven steps, so that every place of the ring and both residuals are written again and again. */
+/* Twelve steps, so that every place of the ring and both residuals are written again and again. */
 static void live(bool sync)
 {
     struct witness w = {.looks = 0};
@@ -128,10 +128,11 @@ static void live(bool sync)
         remember(&w, 2 + (uint32_t)t, 0);
     }
     forget(&w);
-    for (uint64_t t = 20; t < 24; t++) {
+    for (uint64_t t = 20; t < 25; t++) {
         step_to(&w, t, 20);
     }
-    remember(&w, 30, 24);
+    forget(&w); /* now the newer residual is the other one */
+    remember(&w, 30, 25);
     cr_assert_gt(w.looks, 150);
     cr_assert_gt(w.old, 50);
     slot_rig_fini(&w.rig);

@@ -211,7 +211,7 @@ Test(slot_load, memory_damaged)
         put_back(&rig, bytes);
     }
     for (uint64_t step = STEPS - GK_RING_ENTRIES; step < STEPS; step++) {
-        for (uint64_t at = 0; at < 56 + 32 + 11 * 32; at += 5) {
+        for (uint64_t at = 0; at < 56 + 32 + 11 * 32; at += 11) {
             expect_lost(&rig, RING_AT + step % GK_RING_ENTRIES * entry_bytes(&rig) + at, "push of");
             put_back(&rig, bytes);
         }
