@@ -18,6 +18,7 @@ static const struct command commands[] = {
     {"status", gk_tool_status, "Ask running servers how the job is doing."},
     {"inspect", gk_tool_inspect, "Read and check the state directories of a job."},
     {"export", gk_tool_export, "Write the model of a job as a file that others read."},
+    {"rewind", gk_tool_rewind, "Take all shards of a stopped job back to one version."},
 };
 
 enum { COMMANDS_COUNT = sizeof(commands) / sizeof(commands[0]) };

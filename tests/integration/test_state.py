@@ -313,4 +313,49 @@ def test_export_is_the_model():
         expect(listing(top) == before, "an export that failed has left something")
 
 
+def test_rewind():
+    keep = ["--keep-versions", 100000]
+    with tempfile.TemporaryDirectory() as top:
+        folder, old = os.path.join(top, "job"), os.path.join(top, "server-1.old")
+        server = os.path.join(folder, "server-1")
+        whole = finished_job(folder, *keep)
+        shorter = summary_of("--steps", 120, "--workers", 2)
+        before = listing(folder)
+        for args, code, words in [(["--to", STEPS + 1, folder], 78, "is not there"), ([folder], 64, "--to"),
+                                  (["--to", 5, server], 78, "shard 0 of 2 is missing")]:
+            result, out, err = gkps("rewind", *args)
+            expect(result == code and words in err and listing(folder) == before, f"{args}: {result}\n{out}{err}")
+        code, out, err = gkps("rewind", "--to", 120, folder, "--dry-run")
+        expect(code == 0 and out.count("to version 120 of epoch 1") == 2 and listing(folder) == before, f"{code}\n{out}{err}")
+        shutil.copytree(server, old)
+        code, out, err = gkps("rewind", "--to", 120, folder)
+        expect(code == 0 and "is at version 120 in epoch 1" in out, f"{code}\n{out}{err}")
+        # Cut short after the first shard: nothing can be done with the job but to do the rest.
+        shutil.rmtree(server)
+        os.rename(old, server)
+        code, out, err = gkps("export", folder, "-o", os.path.join(top, "m.npz"))
+        expect(code == 78 and "rewind" in err, f"{code}\n{out}{err}")
+        code, out, err = gkps("rewind", "--to", 120, folder)
+        expect(code == 0 and "(was done)" in out and "is at version 120 in epoch 1" in out, f"{code}\n{out}{err}")
+        expect(all("-1-" in name for name in os.listdir(server) if name.startswith(("wal-", "snap-"))), f"{os.listdir(server)}")
+        code, out, err = gkps("export", folder, "-o", os.path.join(top, "m.npz"))
+        expect(code == 0 and shorter["model_hash"] in out, f"{code}\n{out}{err}")
+        # The workers had left in the old epoch; they take up the work again, with empty residuals.
+        with Run(folder, *keep) as run:
+            run.wait_steps(130)
+            code, out, err = gkps("rewind", "--to", 120, folder)
+            expect(code == 75 and "running" in err, f"{code}\n{out}{err}")
+            run.process.kill()
+            run.wait()
+        code, out, err = gkps("run", "--state-dir", folder, *keep)
+        expect(code == 0 and f"step {STEPS}/{STEPS}" in out, f"{code}\n{out}{err}")
+        # From version 0 all is as at first, whatever was before.
+        fresh = os.path.join(top, "again")
+        finished_job(fresh, *keep)
+        expect(gkps("rewind", "--to", 0, fresh)[0] == 0, "to version 0")
+        again = summary_of("--state-dir", fresh, *keep)
+        expect(again["model_hash"] == whole["model_hash"] and again["version"] == STEPS, f"{again}")
+        expect(gkps("inspect", folder, fresh)[0] == 0, "inspect")
+
+
 main(globals())

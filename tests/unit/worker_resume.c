@@ -430,6 +430,38 @@ Test(resume, of_another_epoch)
     }
 }
 
+/* So does a life that had left: the job that it left is over. */
+Test(resume, left_in_another_epoch)
+{
+    struct rig rig;
+    struct toy toy;
+    struct gk_worker_slot slot;
+    struct rig_options options = two;
+
+    options.steps = 6;
+    open_at(&rig, &toy, options, 0);
+    slot = slot_that_left(&rig);
+    resume(&rig, &slot);
+    start(&rig);
+    cr_assert(rig_in(&rig, GK_PHASE_LEAVING));
+    for (uint32_t s = 0; s < 2; s++) {
+        toy_refuse(&toy, &toy.shards[s], &rig_take(&rig, s, GK_KIND_HELLO)->h, GK_CODE_WRONG_EPOCH,
+                   false);
+        toy.replies[toy.replies_count - 1].msg.h.epoch = 1;
+    }
+    toy_deliver(&toy);
+    cr_assert(!rig.exited && rig_in(&rig, GK_PHASE_JOINING));
+    cr_assert_eq(rig.counts[GK_WORKER_RESET], 1);
+    cr_assert(rig_said(&rig, "WORKER-LOST", "the slot of epoch 0 is void"));
+    cr_assert(rig.identity.epoch == 1 && rig.identity.left_at == 0);
+    for (uint32_t s = 0; s < 2; s++) {
+        const struct gk_msg *hello = rig_take(&rig, s, GK_KIND_HELLO);
+
+        cr_assert(hello->h.epoch == 1 && hello->body.hello.slot == GK_SLOT_NONE);
+    }
+    close_both(&rig, &toy);
+}
+
 Test(resume, no_number_left)
 {
     struct rig rig;

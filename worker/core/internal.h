@@ -172,6 +172,10 @@ const struct gk_push *gk_ring_find(const struct gk_worker *worker, uint64_t step
 bool gk_worker_resumes(struct gk_worker *worker, uint64_t highest);
 /* The slot is void, before it has joined.  False: there was none. */
 bool gk_worker_forget(struct gk_worker *worker);
+
+/* worker.c: the epoch in which a former life had left is over, and that with it: join like a life
+ * without a memory. */
+void gk_worker_rejoin(struct gk_worker *worker);
 void gk_worker_remember(struct gk_worker *worker);
 
 /* leave.c */

@@ -359,10 +359,13 @@ static void change_epoch(struct gk_worker *worker, const struct gk_shard *shard,
                        shard->index, worker->config->addresses[shard->index], epoch, worker->epoch);
         return;
     }
-    if (gk_worker_forget(worker)) {
+    if (gk_worker_forget(worker) || worker->left_before) {
         gk_worker_trace(worker, GK_LOG_WARN, "WORKER-LOST",
                         "the job is in epoch %u: the slot of epoch %u is void", epoch,
                         worker->epoch);
+    }
+    if (worker->left_before) { /* of the job as it was before it was taken back */
+        gk_worker_rejoin(worker);
     }
     worker->epoch = epoch;
     for (uint32_t i = 0; i < worker->config->servers; i++) {
@@ -396,8 +399,9 @@ void gk_session_refuse(struct gk_worker *worker, struct gk_shard *shard, const s
         raise_incarnation(worker, shard, msg->h.incarnation);
         return;
     }
-    if (msg->h.code == GK_CODE_WRONG_EPOCH && worker->phase == GK_PHASE_JOINING &&
-        !worker->all_welcomed && msg->h.epoch != worker->epoch) {
+    if (msg->h.code == GK_CODE_WRONG_EPOCH && !worker->all_welcomed &&
+        (worker->phase == GK_PHASE_JOINING || worker->left_before) &&
+        msg->h.epoch != worker->epoch) {
         change_epoch(worker, shard, msg->h.epoch);
         return;
     }

@@ -30,7 +30,7 @@ static const uint32_t phase_successors[GK_PHASE_COUNT] = {
     [GK_PHASE_COMPUTING] = IN(PERSISTING) | IN(EXCHANGING) | IN(DONE),
     [GK_PHASE_PERSISTING] = IN(EXCHANGING) | IN(DONE),
     [GK_PHASE_EVALUATING] = IN(EXCHANGING) | IN(COMPUTING) | IN(LEAVING) | IN(DONE),
-    [GK_PHASE_LEAVING] = IN(DONE),
+    [GK_PHASE_LEAVING] = IN(JOINING) | IN(DONE), /* JOINING: gk_worker_rejoin() */
     [GK_PHASE_DONE] = NEVER,
 };
 
@@ -153,6 +153,23 @@ static void start(struct gk_worker *worker)
     } else {
         set_phase(worker, GK_PHASE_JOINING);
     }
+}
+
+void gk_worker_rejoin(struct gk_worker *worker)
+{
+    GK_ASSERT(worker->phase == GK_PHASE_LEAVING && worker->left_before);
+    worker->left_before = false;
+    worker->left_at = 0;
+    worker->version = worker->target = 0;
+    worker->first_step = worker->next_step = 0;
+    gk_ring_clear(worker);
+    (void)gk_worker_emit(worker, GK_WORKER_RESET);
+    for (uint32_t i = 0; i < worker->config->servers; i++) {
+        gk_retry_stop(&worker->shards[i].leave);
+        worker->shards[i].left = false;
+        worker->shards[i].gone = false;
+    }
+    set_phase(worker, GK_PHASE_JOINING);
 }
 
 /* The residual and every push in the ring belong to a past that the job has left behind. */
