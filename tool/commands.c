@@ -19,6 +19,7 @@ static const struct command commands[] = {
     {"inspect", gk_tool_inspect, "Read and check the state directories of a job."},
     {"export", gk_tool_export, "Write the model of a job as a file that others read."},
     {"rewind", gk_tool_rewind, "Take all shards of a stopped job back to one version."},
+    {"repair", gk_tool_repair, "What can be done for a shard that lost its disk."},
 };
 
 enum { COMMANDS_COUNT = sizeof(commands) / sizeof(commands[0]) };

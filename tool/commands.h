@@ -11,5 +11,6 @@ int gk_tool_status(int argc, char **argv);
 int gk_tool_inspect(int argc, char **argv);
 int gk_tool_export(int argc, char **argv);
 int gk_tool_rewind(int argc, char **argv);
+int gk_tool_repair(int argc, char **argv);
 
 #endif

@@ -313,6 +313,13 @@ def test_export_is_the_model():
         expect(listing(top) == before, "an export that failed has left something")
 
 
+def test_repair_says_what_can_be_done():
+    code, out, err = gkps("repair", "--shard", 1, "--from-worker", 2)
+    expect(code == 69 and "gkps rewind" in err and "--fresh" in err and err.count("\n") == 1 and not out, f"{code}\n{out}{err}")
+    code, out, err = gkps("repair", "--shard", 1)
+    expect(code == 64 and "--from-worker" in err, f"{code}\n{out}{err}")
+
+
 def test_rewind():
     keep = ["--keep-versions", 100000]
     with tempfile.TemporaryDirectory() as top:
