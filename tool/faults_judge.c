@@ -114,7 +114,8 @@ static ssize_t read_some(int *fd, char *data, size_t room)
     return n;
 }
 
-static void read_log(struct trial *trial)
+/* True: there may be more. */
+static bool read_log(struct trial *trial)
 {
     char data[LINE_BYTES];
     ssize_t n = read_some(&trial->log_fd, data, sizeof(data));
@@ -125,9 +126,10 @@ static void read_log(struct trial *trial)
         (void)written; /* a reader that is gone wanted no more */
         feed(trial, &trial->log, data, (size_t)n, take_log_line);
     }
+    return n > 0;
 }
 
-static void read_report(struct trial *trial)
+static bool read_report(struct trial *trial)
 {
     char data[LINE_BYTES];
     ssize_t n = read_some(&trial->report_fd, data, sizeof(data));
@@ -135,6 +137,7 @@ static void read_report(struct trial *trial)
     if (n > 0) {
         feed(trial, &trial->report, data, (size_t)n, take_report_line);
     }
+    return n > 0;
 }
 
 static void read_signals(struct trial *trial)
@@ -162,10 +165,10 @@ static void look(struct trial *trial, int wait_ms)
         return;
     }
     if (fds[0].revents) {
-        read_log(trial);
+        (void)read_log(trial);
     }
     if (fds[1].revents) {
-        read_report(trial);
+        (void)read_report(trial);
     }
     if (fds[2].revents) {
         read_signals(trial);
@@ -358,8 +361,8 @@ static void wait_for_orphans(struct trial *trial)
         while (waitpid(-1, NULL, 0) > 0 || errno == EINTR) {
         }
     }
-    while (trial->log_fd >= 0) { /* what they wrote last; nobody holds the other end any more */
-        read_log(trial);
+    while (trial->log_fd >= 0 && read_log(trial)) {
+        /* What they wrote last is there: they have ended. */
     }
 }
 
@@ -399,8 +402,8 @@ static bool attempt(const struct gk_faults_trial *setup, const struct gk_faults 
         (void)reap(trial);
     }
     if (started) {
-        while (trial->report_fd >= 0) {
-            read_report(trial);
+        while (trial->report_fd >= 0 && read_report(trial)) {
+            /* All that it told is there; a child that was being started may hold the other end. */
         }
         wait_for_orphans(trial);
     }

@@ -1,9 +1,8 @@
 /* Goal: message faults do what they are named after and nothing else, draw the same for the same
  * seed, keep their bounds, and let go of every buffer.  Method: an object between two counting
  * callbacks; delays on a loop with a real clock, of which only lower bounds are asserted. */
-#include "common/net/clock.h"
 #include "common/net/fault.h"
-#include "common/limits.h"
+#include "tests/unit/net_support.h"
 
 #include <criterion/criterion.h>
 #include <uv.h>
@@ -334,4 +333,42 @@ Test(net_fault, commands)
         cr_assert_eq(command.peer, -1);
         json_decref(object);
     }
+}
+
+/* In a real socket: both directions pass it, and closing loses what waits. */
+Test(net_fault, in_a_socket)
+{
+    const struct gk_zsock_pair pair = {.us = 1, .peer = 0};
+    struct net_endpoint router = {.echo = true}, dealer = {0};
+    struct gk_fault_command command = {.kind = GK_FAULT_DUPLICATE, .peer = -1, .chance = 1.0};
+    void *zmq = gk_net_context();
+    uv_loop_t loop;
+
+    cr_assert_eq(uv_loop_init(&loop), 0);
+    net_open(&loop, zmq, GK_ZSOCK_ROUTER, "tcp://127.0.0.1:*", &router);
+    cr_assert_null(gk_zsock_fault(router.zsock));
+    cr_assert_eq(gk_zsock_open(&(struct gk_zsock_setup){.loop = &loop,
+                                                        .zmq = zmq,
+                                                        .type = GK_ZSOCK_DEALER,
+                                                        .address = gk_zsock_address(router.zsock),
+                                                        .callbacks = &net_callbacks,
+                                                        .context = &dealer,
+                                                        .faults = &pair},
+                               &dealer.zsock, NULL),
+                 GK_OK);
+    cr_assert_eq(net_send_number(dealer.zsock, 0, 1, 4000), GK_OK);
+    NET_RUN_UNTIL(&loop, dealer.messages == 1);
+    gk_fault_set(gk_zsock_fault(dealer.zsock), &command);
+    cr_assert_eq(net_send_number(dealer.zsock, 0, 2, 4000), GK_OK);
+    NET_RUN_UNTIL(&loop, dealer.messages == 5); /* two out, and two back of each */
+    cr_assert_eq(router.messages, 3);
+    command = (struct gk_fault_command){
+        .kind = GK_FAULT_DELAY, .peer = -1, .chance = 1.0, .amount_us = UINT64_C(3600) * 1000000};
+    gk_fault_set(gk_zsock_fault(dealer.zsock), &command);
+    cr_assert_eq(net_send_number(dealer.zsock, 0, 3, 4000), GK_OK);
+    net_close(&loop, &dealer);
+    cr_assert_eq(router.messages, 3);
+    net_close(&loop, &router);
+    net_end(&loop, zmq);
+    cr_assert_eq(atomic_load(&net_bufs_live), 0);
 }
