@@ -265,6 +265,7 @@ static enum gk_err add_stored(const struct gk_run_config *run, struct gk_args *a
     if (!err) {
         err = load(&there, (int)stored.count, stored.v, ret_exit, words);
         if (err) {
+            *ret_exit = *ret_exit == GK_EXIT_USAGE ? GK_EXIT_CONFIG : *ret_exit;
             gk_words_prefix(words, "the job in %.100s: ", dir);
         }
     }
