@@ -1,11 +1,9 @@
-#define _GNU_SOURCE /* F_DUPFD_CLOEXEC is in POSIX, eventfd is not */
 #include "common/net/process.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -22,67 +20,51 @@ void gk_process_begin(void)
     (void)signal(SIGXFSZ, SIG_IGN);
 }
 
-/* Open descriptors until there are `count`; how many there are then. */
-static uint32_t take(int *fds, uint32_t have, uint32_t count)
+/* Numbers below the soft limit that no descriptor has, at most `wanted`.  Looked at rather than
+ * taken: another thread may need one meanwhile. */
+static uint64_t count_free(uint64_t wanted, uint64_t limit)
 {
-    while (have < count) {
-        int fd = have == 0 ? eventfd(0, EFD_CLOEXEC) : fcntl(fds[0], F_DUPFD_CLOEXEC, 0);
+    uint64_t count = 0;
 
-        if (fd < 0) {
-            break;
-        }
-        fds[have++] = fd;
+    for (int fd = 0; count < wanted && fd < INT_MAX && (uint64_t)fd < limit; fd++) {
+        count += fcntl(fd, F_GETFD) < 0;
     }
-    return have;
-}
-
-static void give_back(int *fds, uint32_t have)
-{
-    while (have > 0) {
-        (void)close(fds[--have]);
-    }
+    return count;
 }
 
 bool gk_process_files_free(uint32_t count)
 {
-    int fds[GK_PROCESS_FILES_FREE_MAX];
-    uint32_t have;
+    struct rlimit limit;
 
-    count = count < GK_PROCESS_FILES_FREE_MAX ? count : GK_PROCESS_FILES_FREE_MAX;
-    have = take(fds, 0, count);
-    give_back(fds, have);
-    return have == count;
+    return getrlimit(RLIMIT_NOFILE, &limit) != 0 || count_free(count, limit.rlim_cur) == count;
 }
 
 enum gk_err gk_process_files(uint32_t needed, struct gk_words *words)
 {
-    int *fds = calloc(needed + 1, sizeof(*fds));
-    struct rlimit limit = {.rlim_cur = 0}, raised;
-    uint32_t have, first;
+    struct rlimit limit, raised;
+    uint64_t have;
 
-    if (!fds) {
-        gk_words_set(words, "out of memory");
-        return GK_E_NOMEM;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+        return GK_OK; /* then there is nothing to raise either */
     }
-    first = have = take(fds, 0, needed);
-    if (have < needed && getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+    have = count_free(needed, limit.rlim_cur);
+    if (have < needed && limit.rlim_cur < limit.rlim_max) {
         raised = limit;
         raised.rlim_cur += needed - have;
         if (raised.rlim_cur > limit.rlim_max) {
             raised.rlim_cur = limit.rlim_max;
         }
         if (setrlimit(RLIMIT_NOFILE, &raised) == 0) {
-            have = take(fds, have, needed);
+            have = count_free(needed, raised.rlim_cur);
         }
     }
-    give_back(fds, have);
-    free(fds);
     if (have == needed) {
         return GK_OK;
     }
     gk_words_set(words,
                  "too few file descriptors: %" PRIu64 " are needed, the limit is %" PRIu64
                  "; raise it (ulimit -Hn)",
-                 (uint64_t)limit.rlim_cur - first + needed, (uint64_t)limit.rlim_max);
+                 (uint64_t)limit.rlim_cur - count_free(needed, limit.rlim_cur) + needed,
+                 (uint64_t)limit.rlim_max);
     return GK_E_LIMIT;
 }

@@ -15,7 +15,6 @@ enum {
     GK_PROCESS_FILES = 40,
     GK_PROCESS_FILES_PER_SOCKET = 6,
     GK_PROCESS_FILES_PER_CHILD = 3, /* of the launcher: link, standard error, the pipe of exec */
-    GK_PROCESS_FILES_FREE_MAX = 32,
 };
 
 /* Descriptors 0 to 2 that are closed become /dev/null: the event loop would get them otherwise,
@@ -25,11 +24,10 @@ void gk_process_begin(void);
 
 /* See that `needed` more descriptors can be opened, and raise the soft limit where it is in the
  * way: ZeroMQ and libuv abort at the start when they get none.  GK_E_LIMIT: the hard limit is too
- * low, or the system has none left; words say what is needed.  GK_E_NOMEM.  Before threads start.
- */
+ * low; words say what is needed.  Before threads start. */
 enum gk_err gk_process_files(uint32_t needed, struct gk_words *words);
 
-/* Whether `count` <= GK_PROCESS_FILES_FREE_MAX more can be opened now.  Any thread. */
+/* Whether `count` more can be opened now, as far as the limit goes.  Any thread. */
 bool gk_process_files_free(uint32_t count);
 
 #endif
