@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/shown.h"
 #include "common/stdout.h"
+#include "common/tensors.h"
 #include "tool/faults_judge.h"
 #include "tool/json.h"
 #include "tool/launch.h"
@@ -167,6 +168,21 @@ static int tell_finished(const struct gk_run_config *run, struct gk_tally *tally
     return finish(run, tally, out);
 }
 
+/* Whether it is of this model is for the worker to say, but most mistakes show before the start. */
+static int check_init(const struct gk_run_options *options)
+{
+    struct gk_tensors *tensors;
+    struct gk_words words;
+    enum gk_err err = gk_tensors_read(options->init, &tensors, &words);
+
+    if (err) {
+        gk_log(GK_LOG_ERROR, "RUN-INIT", "--init: %s", words.text);
+        return err == GK_E_NOMEM ? GK_EXIT_INTERNAL : GK_EXIT_DATA;
+    }
+    gk_tensors_free(tensors);
+    return GK_EXIT_OK;
+}
+
 static int run_launch(const struct gk_run_config *run, const struct gk_faults_stage *stage,
                       struct gk_tally *tally, FILE *out)
 {
@@ -225,9 +241,15 @@ static int run_job(const struct gk_run_config *run, const struct gk_faults_stage
     } else if (state.finished) {
         code = tell_finished(run, &tally, out);
     } else {
+        struct gk_run_config here = *run;
+
         tally.resumed = state.begun;
         tally.resumed_from = state.version;
-        code = run_launch(run, stage, &tally, out);
+        if (state.whole) {
+            here.options.init = NULL; /* the file may be gone by now */
+        }
+        code = here.options.init ? check_init(&here.options) : GK_EXIT_OK;
+        code = code ? code : run_launch(&here, stage, &tally, out);
     }
     gk_run_state_close(&state);
     gk_tally_fini(&tally);

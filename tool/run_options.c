@@ -62,6 +62,10 @@ static const struct gk_option options_table[] = {
      "Samples per worker and step.", NULL, "Training"},
     {"seed", GK_OPTION_UINT, AT(seed), "1", NULL, 0, SEED_MAX, "N",
      "Seed of all random draws: same seed, same model.", NULL, "Training"},
+    {"init", GK_OPTION_STRING, AT(init), NULL, NULL, 0, 0, "FILE",
+     "Begin with the model in this safetensors or npz file (gkps export writes such), not with one "
+     "of the seed.",
+     NULL, "Training"},
     {"eval-every", GK_OPTION_UINT, AT(eval_every), "0", NULL, 0, STEPS_MAX, "T",
      "Rank 0 measures the accuracy every T steps; 0: at the end only.", NULL, "Training"},
     {"nonfinite", GK_OPTION_CHOICE, AT(nonfinite), "abort", "abort|skip|zero", 0, 0, "POLICY",
@@ -150,6 +154,10 @@ static const char *check(const struct gk_run_config *run, bool *ret_data, struct
     if (name) {
         gk_words_set(words, "needs --state-dir DIR");
         return name;
+    }
+    if (run->options.init && !*run->options.init) {
+        gk_words_set(words, "needs the name of a file");
+        return "init";
     }
     if (run->options.state_dir && !*run->options.state_dir) {
         gk_words_set(words, "needs the name of a folder");
@@ -271,10 +279,12 @@ static enum gk_err add_stored(const struct gk_run_config *run, struct gk_args *a
     }
     name = err ? NULL : gk_run_job_differs(run, &there);
     if (name) {
+        const char *text = gk_config_text(there.config, name);
+
         gk_words_set(words,
                      "%.100s holds the job '%s' with --%s %.60s, not %.60s: another --state-dir "
                      "would help, or --fresh, which removes it",
-                     dir, there.options.job, name, gk_config_text(there.config, name),
+                     dir, there.options.job, name, text ? text : "unset",
                      gk_config_text(run->config, name));
         *ret_exit = GK_EXIT_CONFIG;
         err = GK_E_REFUSED;
@@ -408,6 +418,9 @@ void gk_run_worker_args(const struct gk_run_config *run, const char *path,
         if (text && *text) {
             gk_args_add(ret_args, "--%s=%s", worker_options[i], text);
         }
+    }
+    if (rank == 0 && run->options.init) {
+        gk_args_add(ret_args, "--init=%s", run->options.init);
     }
     add_common(run, ret_args);
     if (run->options.state_dir) {

@@ -17,7 +17,7 @@ enum { GK_RUN_ADDRESS_BYTES = 64 }; /* of one server, with its terminator */
 
 struct gk_run_options {
     uint64_t servers, workers, steps, batch, warmup, seed, eval_every, deadline, keep_versions;
-    const char *data, *milestones, *job, *summary, *faults, *state_dir;
+    const char *data, *milestones, *job, *summary, *faults, *state_dir, *init;
     double density, lr, momentum, weight_decay, lr_gamma, lr_min;
     uint32_t model, compressor, optimizer, schedule, nonfinite, restart, sync, log_format,
         log_level;

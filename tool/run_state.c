@@ -199,6 +199,7 @@ static enum gk_err look_at_shards(const struct gk_run_config *run, struct gk_run
         state->version = shard.version < state->version ? shard.version : state->version;
         highest = shard.version > highest ? shard.version : highest;
     }
+    state->whole = missing == UINT32_MAX;
     return missing != UINT32_MAX && highest > 0 ? lost(run, missing, highest, words) : GK_OK;
 }
 

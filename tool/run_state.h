@@ -13,6 +13,7 @@
 struct gk_run_state {
     int lock;         /* -1: none */
     bool begun;       /* there is a version */
+    bool whole;       /* every shard has one: nobody needs the initial parameters any more */
     bool finished;    /* all shards have seen the last rank leave: nothing is left to do */
     uint64_t version; /* the lowest of the shards */
 };

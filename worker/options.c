@@ -50,6 +50,10 @@ static const struct gk_option options[] = {
      "Samples per worker and step.", NULL, "Training"},
     {"seed", GK_OPTION_UINT, AT(seed), "1", NULL, 0, 0, "K",
      "Seed of parameters, batches and random selection.", NULL, "Training"},
+    {"init", GK_OPTION_STRING, AT(init), NULL, NULL, 0, 0, "FILE",
+     "Rank 0 begins a new job with the parameters in this safetensors or npz file, not with those "
+     "of the seed.",
+     NULL, "Training"},
     {"eval-every", GK_OPTION_UINT, AT(eval_every), "0", NULL, 0, 0, "STEPS",
      "Rank 0 evaluates on the test data every so many steps; 0: at the end only.", NULL,
      "Training"},

@@ -36,6 +36,7 @@ struct peer { /* context of one shard's socket */
 struct made_init { /* what MAKE_INIT came to */
     enum gk_err err;
     uint64_t id;
+    struct gk_words words;
 };
 
 struct shell {
@@ -129,7 +130,7 @@ static void run_init(void *context, void *job)
     struct shell *shell = context;
     struct made_init *init = job;
 
-    init->err = gk_trainer_make_init(shell->trainer, &init->id);
+    init->err = gk_trainer_make_init(shell->trainer, &init->id, &init->words);
 }
 
 static void init_done(void *context, void *job)
@@ -138,8 +139,9 @@ static void init_done(void *context, void *job)
     const struct made_init *init = job;
     struct gk_worker_event event = {.kind = GK_WORKER_INIT_MADE, .init_id = init->id};
     struct gk_worker_event stop = {.kind = GK_WORKER_STOP,
-                                   .exit_code = GK_EXIT_INTERNAL,
-                                   .words = "no memory for the initial parameters"};
+                                   .exit_code =
+                                       init->err == GK_E_NOMEM ? GK_EXIT_INTERNAL : GK_EXIT_DATA,
+                                   .words = init->words.text};
 
     feed(shell, init->err ? &stop : &event);
 }

@@ -9,6 +9,7 @@
 #include "worker/data/data.h"
 #include "worker/model/model.h"
 #include "worker/select/select.h"
+#include "worker/start.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -336,16 +337,39 @@ const char *gk_trainer_data_note(const struct gk_trainer *trainer)
     return trainer->dataset->note;
 }
 
-enum gk_err gk_trainer_make_init(struct gk_trainer *trainer, uint64_t *ret_init_id)
+static enum gk_err fill_initial(struct gk_trainer *trainer, struct gk_words *words)
+{
+    struct gk_tensors *tensors;
+    enum gk_err err;
+
+    if (!trainer->options->init) {
+        gk_model_init(trainer->model, trainer->options->seed, trainer->initial);
+        return GK_OK;
+    }
+    err = gk_start_read(trainer->options->init, &trainer->spec, &tensors, words);
+    if (!err) {
+        gk_start_put(tensors, &trainer->spec, trainer->initial);
+        gk_tensors_free(tensors);
+    }
+    return err;
+}
+
+enum gk_err gk_trainer_make_init(struct gk_trainer *trainer, uint64_t *ret_init_id,
+                                 struct gk_words *words)
 {
     uint64_t id;
+    enum gk_err err;
 
     GK_ASSERT(!trainer->initial);
     trainer->initial = alloc_floats(trainer, trainer->params_count);
     if (!trainer->initial) {
+        gk_words_set(words, "no memory for the initial parameters");
         return GK_E_NOMEM;
     }
-    gk_model_init(trainer->model, trainer->options->seed, trainer->initial);
+    err = fill_initial(trainer, words);
+    if (err) {
+        return err;
+    }
     id = gk_hash64_more(0, trainer->spec_bytes, trainer->spec_bytes_count);
     id = gk_hash64_more(id, trainer->initial, trainer->params_count * sizeof(float));
     *ret_init_id = id ? id : 1;

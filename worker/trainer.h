@@ -61,9 +61,11 @@ void gk_trainer_describe(const struct gk_trainer *trainer, struct gk_words *ret_
 /* How the data was split; "" when there is nothing to say. */
 const char *gk_trainer_data_note(const struct gk_trainer *trainer);
 
-/* Once, by rank 0: the initial parameters of the job, from the seed, and the init id, which is not
- * 0.  GK_E_NOMEM.  Compute thread. */
-enum gk_err gk_trainer_make_init(struct gk_trainer *trainer, uint64_t *ret_init_id);
+/* Once, by rank 0: the initial parameters of the job, from the seed or from --init FILE, and the
+ * init id, which is not 0.  GK_E_NOMEM, and the errors of gk_start_read(); words.  Compute thread.
+ */
+enum gk_err gk_trainer_make_init(struct gk_trainer *trainer, uint64_t *ret_init_id,
+                                 struct gk_words *words);
 
 /* All initial parameters, once they were made; NULL before, and after they were dropped. */
 const float *gk_trainer_initial(const struct gk_trainer *trainer);

@@ -313,6 +313,41 @@ def test_export_is_the_model():
         expect(listing(top) == before, "an export that failed has left something")
 
 
+def test_run_begins_with_a_file():
+    still = ["--workers", 2, "--steps", 1, "--optimizer", "sgd", "--lr", 0]  # one step that changes nothing
+    with tempfile.TemporaryDirectory() as top:
+        folder, begun = os.path.join(top, "job"), os.path.join(top, "begun")
+        whole = summary_of("--state-dir", folder, *OPTIONS)
+        expect(summary_of(*still)["model_hash"] != whole["model_hash"], "the seed gives the same model")
+        for name in ("m.safetensors", "m.npz"):
+            path = os.path.join(top, name)
+            expect(gkps("export", folder, "-o", path)[0] == 0, "export")
+            summary = summary_of("--init", path, *still)
+            expect(summary["model_hash"] == whole["model_hash"], f"{name}: {summary['model_hash']}, not {whole['model_hash']}")
+        # The file counts at the beginning alone, and belongs to the job from then on.
+        with Run(begun, "--init", path, "--steps", 5000, "--workers", 2) as run:
+            run.wait_steps(1)
+            run.process.send_signal(signal.SIGINT)
+            run.wait()
+        os.rename(path, path + ".away")
+        with Run(begun) as run:
+            run.wait_steps(1)
+            expect("goes on at version" in run.text(), run.text())
+            run.process.send_signal(signal.SIGINT)
+            run.wait()
+        code, out, err = gkps("run", "--state-dir", begun, "--init", os.path.join(top, "m.safetensors"))
+        expect(code == 78 and "--init" in err, f"{code}\n{out}{err}")
+        os.rename(path + ".away", path)
+        # What is wrong with a file is one line.
+        with open(path, "r+b") as file:
+            file.truncate(os.path.getsize(path) - 100)
+        for args, words in [(["--init", path], "cut off"), (["--init", os.path.join(top, "none")], "cannot be opened"),
+                            (["--init", program("gkps")], "neither"),
+                            (["--init", os.path.join(top, "m.safetensors"), "--model", "softmax"], "'fc1.weight' is 200 x 64, in the model 10 x 64")]:
+            code, out, err = gkps("run", "--quiet", *still, *args)
+            expect(code == 65 and words in err, f"{args}: {code}\n{out}{err}")
+
+
 def test_repair_says_what_can_be_done():
     code, out, err = gkps("repair", "--shard", 1, "--from-worker", 2)
     expect(code == 69 and "gkps rewind" in err and "--fresh" in err and err.count("\n") == 1 and not out, f"{code}\n{out}{err}")
