@@ -159,6 +159,29 @@ Test(resume, no_takeover_of_a_stranger)
     close_both(&rig, &toy);
 }
 
+/* The life before held rank 1; whoever may hold the other ranks is not dead by that. */
+Test(resume, no_takeover_of_another_rank)
+{
+    for (uint32_t assigned = 0; assigned < 2; assigned++) {
+        struct rig rig;
+        struct toy toy;
+        struct rig_options options = two;
+        struct gk_worker_slot slot = {
+            .state = GK_SLOT_NONE,
+            .identity = {.rank = 1, .incarnation = 4, .joined_incarnation = 4}};
+
+        options.rank = GK_RANK_ANY;
+        open_at(&rig, &toy, options, 5);
+        toy.shards[0].assigns = assigned;
+        resume(&rig, &slot);
+        start(&rig);
+        cr_assert(!rig.sent[0].msg.body.hello.takeover && rig.sent[0].msg.h.rank == GK_RANK_ANY);
+        toy_serve_some(&toy, 1);
+        cr_assert_eq(rig_take(&rig, 1, GK_KIND_HELLO)->body.hello.takeover, assigned == 1);
+        close_both(&rig, &toy);
+    }
+}
+
 /* The shards are at 4 (its disk lagged) and 6: one gets both pushes, the other none. */
 Test(resume, pushes_come_again)
 {

@@ -80,10 +80,11 @@ struct gk_worker {
     uint32_t epoch;
     struct gk_uid job_uid; /* known once joined */
     uint64_t init_id;
-    bool resumes;     /* begun with a slot, and has not joined yet */
-    bool succeeds;    /* the life before it held the rank everywhere, and is dead */
-    bool slot_lost;   /* begun with a slot that is damaged */
-    bool left_before; /* begun with the slot of a life that had left */
+    bool resumes;  /* begun with a slot, and has not joined yet */
+    bool succeeds; /* the life before it held former_rank everywhere, and is dead */
+    uint32_t former_rank;
+    bool slot_lost;                       /* begun with a slot that is damaged */
+    bool left_before;                     /* begun with the slot of a life that had left */
     struct gk_worker_identity remembered; /* the last one that was written down */
     bool all_welcomed;                    /* once; from then on FENCED means exit */
 

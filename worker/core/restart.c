@@ -36,6 +36,7 @@ void gk_worker_resume(struct gk_worker *worker, struct gk_worker_slot *slot)
     /* Who finds a slot holds its lock.  A process that took the rank since has a higher number. */
     worker->succeeds =
         identity->joined_incarnation > 0 && identity->joined_incarnation == identity->incarnation;
+    worker->former_rank = identity->rank;
     worker->slot_lost = slot->state == GK_SLOT_LOST;
     worker->left_before = slot->state == GK_SLOT_LEFT;
     if (slot->remembers) {

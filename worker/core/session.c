@@ -115,7 +115,7 @@ static void fill_slot(const struct gk_worker *worker, const struct gk_shard *sha
 static bool replaces_the_dead(const struct gk_worker *worker)
 {
     return (worker->config->takeover && worker->config->rank != GK_RANK_ANY) ||
-           (worker->succeeds && worker->rank != GK_RANK_ANY &&
+           (worker->succeeds && worker->rank == worker->former_rank &&
             worker->incarnation == worker->born_incarnation);
 }
 
