@@ -21,7 +21,7 @@ void gk_tensors_free(struct gk_tensors *tensors)
 {
     if (tensors) {
         for (uint32_t i = 0; i < tensors->count; i++) {
-            free((void *)(uintptr_t)tensors->list[i].values);
+            free(tensors->memory[i]);
         }
         free(tensors);
     }
@@ -63,6 +63,7 @@ enum gk_err gk_tensors_add(struct gk_tensors *tensors, const struct gk_tensors_e
     *added = *entry;
     added->count = count;
     added->values = copy;
+    tensors->memory[tensors->count] = copy;
     tensors->count++;
     return GK_OK;
 }

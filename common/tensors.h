@@ -29,6 +29,7 @@ struct gk_tensors_entry {
 struct gk_tensors {
     uint32_t count;
     struct gk_tensors_entry list[GK_TENSORS_MAX];
+    void *memory[GK_TENSORS_MAX]; /* of gk_tensors_read(); others leave it NULL */
 };
 
 struct gk_tensors_note { /* words about the whole file; safetensors only */

@@ -6,6 +6,7 @@
 #include "common/bits.h"
 #include "common/shown.h"
 
+#define ZLIB_CONST
 #include <zlib.h>
 
 #include <errno.h>
@@ -151,7 +152,7 @@ static enum gk_err take_npy(const struct member *member, const uint8_t *bytes,
 static enum gk_err inflate_member(const struct member *member, const uint8_t *packed, uint8_t *ret,
                                   struct gk_words *words)
 {
-    z_stream stream = {.next_in = (uint8_t *)(uintptr_t)packed,
+    z_stream stream = {.next_in = packed,
                        .avail_in = (uInt)member->packed,
                        .next_out = ret,
                        .avail_out = (uInt)member->size};

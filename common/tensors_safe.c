@@ -112,6 +112,7 @@ enum gk_err gk_tensors_read_safe(const struct gk_tensors_bytes *file, struct gk_
 
 static json_t *tensor_json(const struct gk_tensors_entry *entry, uint64_t offset)
 {
+    uint64_t end = offset + entry->count * sizeof(float);
     json_t *shape = json_array();
 
     for (uint32_t i = 0; i < entry->dims_count; i++) {
@@ -121,7 +122,7 @@ static json_t *tensor_json(const struct gk_tensors_entry *entry, uint64_t offset
         }
     }
     return json_pack("{s:s, s:o, s:[I, I]}", "dtype", "F32", "shape", shape, "data_offsets",
-                     (json_int_t)offset, (json_int_t)(offset + entry->count * sizeof(float)));
+                     (json_int_t)offset, (json_int_t)end);
 }
 
 static json_t *header_json(const struct gk_tensors *tensors, const struct gk_tensors_notes *notes)

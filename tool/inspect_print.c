@@ -12,14 +12,14 @@ enum { TEXT_BYTES = GK_WORDS_BYTES };
 
 static void records_text(const json_t *file, char *ret)
 {
-    const json_t *types = json_object_get(file, "types");
+    json_t *types = json_object_get(file, "types");
     const char *name;
     json_t *count;
     size_t used;
 
     (void)snprintf(ret, TEXT_BYTES, "%s records",
                    gk_unit_count(gk_json_u64(file, "records", 0)).text);
-    json_object_foreach((json_t *)(uintptr_t)types, name, count)
+    json_object_foreach(types, name, count)
     {
         used = strlen(ret);
         if (json_integer_value(count) > 0) {

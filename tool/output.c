@@ -249,9 +249,15 @@ enum gk_err gk_output_make(const char *path, fill_fn *fill, void *context, struc
     return err;
 }
 
+struct text {
+    const char *text;
+};
+
 static enum gk_err fill_text(void *context, FILE *out, struct gk_words *words)
 {
-    if (fputs(context, out) < 0) {
+    const struct text *text = context;
+
+    if (fputs(text->text, out) < 0) {
         gk_words_set(words, "%s", strerror(errno));
         return GK_E_IO;
     }
@@ -260,11 +266,13 @@ static enum gk_err fill_text(void *context, FILE *out, struct gk_words *words)
 
 enum gk_err gk_output_write(const char *path, const char *text, struct gk_words *words)
 {
+    struct text whole = {text};
+
     if (strcmp(path, "-") == 0) {
         if (write_all(STDOUT_FILENO, text)) {
             return GK_OK;
         }
         return errno == EPIPE ? GK_E_CLOSED : failed("write", "standard output", words);
     }
-    return gk_output_make(path, fill_text, (void *)(uintptr_t)text, words);
+    return gk_output_make(path, fill_text, &whole, words);
 }

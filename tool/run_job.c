@@ -28,7 +28,7 @@ static bool is_of_the_job(const char *name)
     return false;
 }
 
-static enum gk_err take_options(const json_t *options, const char *path, struct gk_args *ret_args,
+static enum gk_err take_options(json_t *options, const char *path, struct gk_args *ret_args,
                                 struct gk_words *words)
 {
     const char *name;
@@ -38,7 +38,7 @@ static enum gk_err take_options(const json_t *options, const char *path, struct 
         gk_words_set(words, "%.200s: there are no options in it", path);
         return GK_E_CORRUPT;
     }
-    json_object_foreach((json_t *)(uintptr_t)options, name, value)
+    json_object_foreach(options, name, value)
     {
         if (!is_of_the_job(name) || !json_is_string(value)) {
             gk_words_set(words, "%.200s: '%.60s' is no option of a job", path, name);
