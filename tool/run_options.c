@@ -115,12 +115,10 @@ static const struct gk_program program = {
         "\n"
         "Ctrl-C stops the run cleanly, a second Ctrl-C at once.\n"
         "\n"
-        "Exit codes: 0 done, 64 usage, 65 data, 69 a peer is missing or lost, 70 internal "
-        "error or a\n"
-        "killed daemon, 74 output cannot be written, 75 try again, 76 fenced, 77 refused, 78\n"
-        "configuration or state, 130 and 143 stopped by a signal, 141 the reader of --summary "
-        "- has\n"
-        "gone.\n",
+        "Exit codes: 0 done, 64 usage, 65 data, 69 a peer is missing or lost, 70 internal error,\n"
+        "a killed daemon or a false expectation of --faults, 74 output cannot be written, 75 try\n"
+        "again, 76 fenced, 77 refused, 78 configuration or state, 130 and 143 stopped by a\n"
+        "signal, 141 the reader of --summary - has gone.\n",
     .options = options_table,
     .options_count = OPTIONS_COUNT,
     .positional_max = 0,
