@@ -423,7 +423,9 @@ static void read_older(struct recovery *recovery)
     }
 }
 
-/* Cut what is torn, make safe what is there, and go on behind it. */
+/* Cut what is torn, make safe what is there, and go on behind it.  Where a former life's sync has
+ * failed, pages may be lost that reads still show and that a sync passes over: what no record
+ * proves to be on disk is written once more. */
 static enum gk_err settle(struct recovery *recovery, struct gk_words *words)
 {
     struct gk_store *store = recovery->store;
@@ -452,7 +454,8 @@ static enum gk_err settle(struct recovery *recovery, struct gk_words *words)
     if (err) {
         return gk_place_failed(&store->place, reader->name.text, "cut it", err, number, words);
     }
-    err = gk_segment_sync(&store->place, segment, words);
+    err = gk_segment_write_again(&store->place, segment, reader->proven, words);
+    err = err ? err : gk_segment_sync(&store->place, segment, words);
     err = err ? err : gk_place_sync_directory(&store->place, words);
     segments->list[segments->count - 1].bytes = segment->end;
     for (uint32_t i = 0; i < segments->count; i++) {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REST_BYTES = 256 * 1024 };
+enum { REST_BYTES = 256 * 1024 }; /* read at once */
 
 enum gk_err gk_segment_create(const struct gk_place *place, const struct gk_wal_segment *header,
                               struct gk_segment *ret, struct gk_words *words)
@@ -131,6 +131,29 @@ enum gk_err gk_segment_sync(const struct gk_place *place, struct gk_segment *seg
     return GK_OK;
 }
 
+enum gk_err gk_segment_write_again(const struct gk_place *place, struct gk_segment *segment,
+                                   uint64_t offset, struct gk_words *words)
+{
+    uint8_t *bytes = malloc(REST_BYTES);
+    struct gk_piece_of_file piece = {.data = bytes};
+    enum gk_err err = bytes ? GK_OK : GK_E_NOMEM;
+    int number = 0;
+
+    if (err) {
+        gk_words_set(words, "%s", gk_err_text(err));
+    }
+    for (; offset < segment->end && !err; offset += piece.size) {
+        piece.size = (size_t)gk_min_u64(REST_BYTES, segment->end - offset);
+        err = place->ops->read(segment->file, offset, bytes, piece.size, &number);
+        err = err ? err : place->ops->write(segment->file, offset, &piece, 1, &number);
+        if (err) {
+            (void)gk_place_failed(place, segment->name.text, "write it again", err, number, words);
+        }
+    }
+    free(bytes);
+    return err;
+}
+
 enum gk_err gk_reader_open(const struct gk_place *place, uint32_t epoch, uint64_t version,
                            struct gk_reader *ret, struct gk_words *words)
 {
@@ -174,6 +197,7 @@ enum gk_err gk_reader_open(const struct gk_place *place, uint32_t epoch, uint64_
         return err;
     }
     reader.number = reader.header.first_number;
+    reader.proven = sizeof(bytes); /* or the first record would not have been written */
     *ret = reader;
     return GK_OK;
 }
@@ -246,6 +270,8 @@ void gk_reader_next(struct gk_reader *reader, const struct gk_wal_head *head)
     reader->offset += head->bytes;
     reader->crc = head->crc;
     reader->number++;
+    reader->proven =
+        gk_max_u64(reader->proven, gk_min_u64(head->place.synced, reader->offset - head->bytes));
 }
 
 /* A header at `at` that was written later than what should be at the reader's offset, and when that

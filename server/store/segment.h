@@ -35,6 +35,11 @@ enum gk_err gk_segment_append(const struct gk_place *place, struct gk_segment *s
 enum gk_err gk_segment_sync(const struct gk_place *place, struct gk_segment *segment,
                             struct gk_words *words);
 
+/* Write what is there once more, from `offset` to the end, so that the next sync is one of these
+ * bytes.  GK_E_LIMIT, GK_E_IO, GK_E_NOMEM. */
+enum gk_err gk_segment_write_again(const struct gk_place *place, struct gk_segment *segment,
+                                   uint64_t offset, struct gk_words *words);
+
 /* A segment that is read, record by record. */
 struct gk_reader {
     struct gk_file *file;
@@ -44,6 +49,7 @@ struct gk_reader {
     uint64_t offset; /* of the next record */
     uint32_t crc;    /* of the one before */
     uint64_t number; /* of the next record */
+    uint64_t proven; /* bytes of which a record so far says that they were on disk */
 };
 
 /* GK_E_CORRUPT: there is no whole header; GK_E_INVALID: one that the name contradicts;

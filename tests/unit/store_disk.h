@@ -21,6 +21,8 @@ struct disk_inode {
     uint8_t *now;
     uint64_t now_size;
     uint8_t *safe; /* what the last sync saw */
+    bool *lost;    /* sectors of `now` that a sync has failed to write: the next one passes over */
+    uint64_t lost_count;
     uint64_t safe_size;
     bool once_synced;
 };
@@ -63,6 +65,7 @@ static inline void disk_unlink_inode(struct disk_inode *inode)
     if (inode && --inode->links == 0) {
         free(inode->now);
         free(inode->safe);
+        free(inode->lost);
         free(inode);
     }
 }
@@ -152,8 +155,34 @@ static inline bool disk_counts(struct gk_disk *disk, enum disk_call call, enum g
     return true;
 }
 
+/* What is written is to be synced again. */
+static inline void disk_touch(struct disk_inode *inode, uint64_t lo, uint64_t hi)
+{
+    for (uint64_t i = lo / DISK_SECTOR; lo < hi && i <= (hi - 1) / DISK_SECTOR; i++) {
+        if (i < inode->lost_count) {
+            inode->lost[i] = false;
+        }
+    }
+}
+
+/* As Linux does: the pages count as written. */
+static inline void disk_lose(struct disk_inode *inode)
+{
+    uint64_t count = (inode->now_size + DISK_SECTOR - 1) / DISK_SECTOR;
+
+    inode->lost = realloc(inode->lost, count + 1);
+    memset(inode->lost, 0, count + 1);
+    inode->lost_count = count;
+    for (uint64_t at = 0; at < inode->now_size; at++) {
+        if (at >= inode->safe_size || inode->now[at] != inode->safe[at]) {
+            inode->lost[at / DISK_SECTOR] = true;
+        }
+    }
+}
+
 static inline void disk_resize(struct disk_inode *inode, uint64_t size)
 {
+    disk_touch(inode, size, inode->now_size);
     inode->now = realloc(inode->now, size + 1);
     if (size > inode->now_size) {
         memset(inode->now + inode->now_size, 0, size - inode->now_size);
@@ -266,6 +295,7 @@ static inline void disk_copy_in(struct gk_file *file, uint64_t offset,
             disk_resize(file->inode, offset + size);
         }
         memcpy(file->inode->now + offset, pieces[i].data, size);
+        disk_touch(file->inode, offset, offset + size);
         offset += size;
         most -= size;
     }
@@ -334,11 +364,19 @@ static inline enum gk_err disk_op_sync(struct gk_file *file, int *ret_errno)
     enum gk_err err;
 
     if (disk_counts(file->disk, DISK_SYNC, &err, ret_errno)) {
+        if (!file->disk->frozen && err == GK_E_IO) {
+            disk_lose(inode);
+        }
         return err;
     }
     inode->safe = realloc(inode->safe, inode->now_size + 1);
-    if (inode->now_size > 0) {
-        memcpy(inode->safe, inode->now, inode->now_size);
+    if (inode->now_size > inode->safe_size) {
+        memset(inode->safe + inode->safe_size, 0, inode->now_size - inode->safe_size);
+    }
+    for (uint64_t at = 0; at < inode->now_size; at++) {
+        if (at / DISK_SECTOR >= inode->lost_count || !inode->lost[at / DISK_SECTOR]) {
+            inode->safe[at] = inode->now[at];
+        }
     }
     inode->safe_size = inode->now_size;
     inode->once_synced = true;

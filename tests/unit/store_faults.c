@@ -157,6 +157,44 @@ Test(store_faults, what_was_not_synced_is_cut)
     disk_free(disk);
 }
 
+/* A process is killed before a sync, the next one's sync fails, and the one after that still sees
+ * in the page cache what the disk has lost: it makes it safe before it goes on. */
+Test(store_faults, a_sync_fails_at_the_start)
+{
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+        struct job *job = script_job(seed);
+        struct gk_disk *disk = disk_new(), *left;
+        struct gk_store_setup setup = rig_setup(job, disk);
+        struct rig_open open;
+
+        setup.sync = GK_SYNC_INTERVAL;
+        rig_open(&open, setup);
+        rig_lived(job);
+        rig_append(&open, job, job_init(job));
+        for (uint64_t i = 0; i < 3 * seed; i++) {
+            rig_append(&open, job, job_round(job));
+        }
+        rig_close(&open);
+        disk->fail_call = DISK_SYNC;
+        disk->fault = DISK_EIO;
+        disk->fail_at = disk->syncs + 1;
+        rig_open(&open, setup);
+        cr_assert(open.err == GK_E_IO, "%s", gk_err_name(open.err));
+        rig_open(&open, setup);
+        cr_assert(rig_equals(&open, job), "%s", open.words.text);
+        rig_lived(job);
+        rig_close(&open);
+        left = disk_crash(disk, DISK_POWER, 1);
+        setup.disk = left;
+        rig_open(&open, setup);
+        cr_assert(rig_equals(&open, job), "%s", open.words.text);
+        rig_close(&open);
+        disk_free(left);
+        disk_free(disk);
+        job_free(job);
+    }
+}
+
 /* Any other call fails: an error, never a wrong state. */
 Test(store_faults, a_change_fails)
 {
