@@ -59,6 +59,22 @@ void gk_sim_note(struct gk_sim *sim, uint64_t a, uint64_t b)
     sim->digest = gk_mix64(gk_mix64(sim->digest + a) + b);
 }
 
+/* By the policy: what is called durable is safe from a power failure; always: what is served. */
+static void check_safe(struct gk_sim *sim, uint32_t shard, const struct gk_header *h)
+{
+    const struct gk_sim_history *history = &sim->ledger.histories[shard];
+    uint64_t safe = history->entries[history->safe].shadow.version;
+    enum gk_sync_policy sync = sim->options.store.sync;
+
+    if (sync != GK_SYNC_NEVER &&
+        (h->durable_version > safe || (sync == GK_SYNC_ALWAYS && h->version > safe))) {
+        gk_sim_fail(sim, "P4",
+                    "shard %u says version %" PRIu64 ", durable %" PRIu64 ", but only %" PRIu64
+                    " is synced",
+                    shard, h->version, h->durable_version, safe);
+    }
+}
+
 /* P4: nothing is said of a version that is not durable; P2: a verdict is what the record says. */
 void gk_sim_check_reply(struct gk_sim *sim, uint32_t shard, const struct gk_msg *msg)
 {
@@ -71,6 +87,9 @@ void gk_sim_check_reply(struct gk_sim *sim, uint32_t shard, const struct gk_msg 
                     "shard %u says version %" PRIu64 ", durable %" PRIu64
                     ", but its log ends at %" PRIu64,
                     shard, h->version, h->durable_version, shadow->version);
+    }
+    if (sim->shards[shard].disk) {
+        check_safe(sim, shard, h);
     }
     if (h->kind == GK_KIND_LEAVE_OK && !shadow->left[h->rank]) {
         gk_sim_fail(sim, "P4", "shard %u says LEAVE_OK to rank %u without a record", shard,
@@ -230,6 +249,14 @@ static bool saw_two_inits(const struct gk_sim *sim, int exit_code)
     return exit_code == GK_EXIT_REFUSED && sim->options.faults.reinit && sim->losses[0] > 0;
 }
 
+/* A log that nobody syncs has lost versions that its workers rely on: they say so, and only then.
+ */
+static bool saw_rollback(const struct gk_sim *sim, uint32_t index)
+{
+    return sim->procs[index].exit_code == GK_EXIT_PEER && sim->tail_lost &&
+           strstr(sim->last_words[gk_sim_proc_node(index)], "ROLLBACK: shard ") != NULL;
+}
+
 void gk_sim_check_exit(struct gk_sim *sim, uint32_t index)
 {
     const struct gk_sim_proc *proc = &sim->procs[index];
@@ -238,7 +265,7 @@ void gk_sim_check_exit(struct gk_sim *sim, uint32_t index)
 
     if (code == GK_EXIT_OK) {
         check_leave(sim, index);
-    } else if (saw_two_inits(sim, code)) {
+    } else if (saw_two_inits(sim, code) || saw_rollback(sim, index)) {
         sim->given_up = true;
     } else if (code != sim->expected_exit && !(fenced && gk_sim_may_be_fenced(sim, index))) {
         gk_sim_fail(sim, "exit", "rank %u exits with %d: %s", proc->rank, code,

@@ -139,9 +139,31 @@ static bool strikes(struct gk_sim *sim, uint32_t chance)
     return true;
 }
 
+/* What happens to the disk of a shard while that goes on. */
+static void after_disk(struct gk_sim *sim, uint32_t shard)
+{
+    const struct gk_sim_faults *f = &sim->options.faults;
+    struct gk_sim_shard *s = &sim->shards[shard];
+    bool may_lose = f->power_shard > 0 || sim->options.store.sync == GK_SYNC_ALWAYS;
+
+    if (strikes(sim, f->die)) {
+        sim->stats.crashes++;
+        gk_sim_storage_die(sim, shard, gk_sim_between(&sim->rng, 1, 30),
+                           may_lose && gk_sim_chance(&sim->rng, 1, 2));
+    }
+    if (strikes(sim, f->fail_sync)) {
+        s->disk->fail_at = s->disk->syncs + gk_sim_between(&sim->rng, 1, 4);
+    }
+    if (strikes(sim, f->fill)) {
+        gk_sim_say(sim, gk_sim_shard_node(shard), "has a full disk");
+        s->full_until_us = sim->now_us + gk_sim_below(&sim->rng, f->full_us_max + 1);
+    }
+}
+
 static void after_shard(struct gk_sim *sim, uint32_t shard)
 {
     const struct gk_sim_faults *f = &sim->options.faults;
+    bool disk = sim->shards[shard].disk != NULL;
 
     if (gk_sim_chance(&sim->rng, f->replay, 1000)) {
         gk_sim_replay(sim, shard);
@@ -149,9 +171,14 @@ static void after_shard(struct gk_sim *sim, uint32_t shard)
     if (gk_sim_chance(&sim->rng, f->stranger, 1000)) {
         gk_sim_stranger(sim, shard);
     }
+    if (disk) {
+        after_disk(sim, shard);
+    }
     if (strikes(sim, f->kill_shard)) {
         sim->stats.kills++;
         gk_sim_shard_kill(sim, shard, gk_sim_below(&sim->rng, f->down_us_max + 1));
+    } else if (disk && strikes(sim, f->power_shard)) {
+        gk_sim_shard_power_off(sim, shard, gk_sim_below(&sim->rng, f->down_us_max + 1));
     } else if (strikes(sim, f->stop_shard)) {
         stop(sim, gk_sim_shard_node(shard));
     }
@@ -223,6 +250,12 @@ void gk_sim_faults_end(struct gk_sim *sim)
 {
     sim->calm = true;
     sim->calm_us = sim->now_us;
+    for (uint32_t s = 0; s < sim->options.servers; s++) {
+        if (sim->shards[s].disk) {
+            sim->shards[s].disk->die_at = sim->shards[s].disk->fail_at = 0;
+            sim->shards[s].power_off = false;
+        }
+    }
     for (uint32_t p = 0; p < sim->procs_count; p++) {
         for (uint32_t s = 0; s < sim->options.servers; s++) {
             sim->pairs[p][s].blocked_us = 0;

@@ -46,6 +46,7 @@ void gk_sim_ledger_fini(struct gk_sim *sim)
     }
     for (uint32_t s = 0; s < sim->options.servers; s++) {
         free(ledger->shadows[s].momentum);
+        gk_sim_history_free(&ledger->histories[s]);
     }
     free(ledger->pushes);
     free(ledger->params);
@@ -61,6 +62,9 @@ void gk_sim_ledger_forget(struct gk_sim *sim, uint32_t shard)
 
     memset(momentum, 0, sim->options.params_count * sizeof(*momentum));
     *shadow = (struct gk_sim_shadow){.momentum = momentum};
+    if (sim->shards[shard].disk) {
+        gk_sim_history_begin(sim, shard);
+    }
 }
 
 /* Initial parameters that nobody has sent before. */
@@ -314,6 +318,27 @@ static void mark_applied(struct gk_sim *sim, uint32_t shard, const struct gk_sim
         if (p->ids[shard] == push->ids[shard]) {
             p->applied[shard] = true;
             p->twice[shard] = makers > 1;
+        }
+    }
+}
+
+void gk_sim_ledger_take_back(struct gk_sim *sim, uint32_t shard, uint64_t step)
+{
+    for (uint64_t i = step * sim->options.workers; i < sim->options.steps * sim->options.workers;
+         i++) {
+        for (struct gk_sim_push *p = sim->ledger.pushes[i]; p; p = p->older) {
+            p->applied[shard] = p->twice[shard] = false;
+        }
+    }
+}
+
+void gk_sim_ledger_give(struct gk_sim *sim, uint32_t shard, uint32_t rank, uint64_t step,
+                        uint64_t id)
+{
+    for (struct gk_sim_push *p = *place_of(sim, rank, step); p; p = p->older) {
+        if (p->ids[shard] == id && p->persisted) {
+            mark_applied(sim, shard, p);
+            return;
         }
     }
 }

@@ -34,13 +34,14 @@ static const struct plant plants[] = {
     {"send-before-flip",
      {0, 0, GK_SIM_PLANT_SEND_BEFORE_FLIP},
      "a push is sent before the slot is complete"},
+    {"no-fsync", {0, 0, GK_SIM_PLANT_NO_SYNC}, "records are confirmed and not synced"},
 };
 
 enum { PLANTS_COUNT = sizeof(plants) / sizeof(plants[0]) };
 
 struct arguments {
     uint64_t seeds, from;
-    bool has_seeds, one, trace, twice, all_stories, enumerate, expect_failure;
+    bool has_seeds, one, trace, twice, all_stories, enumerate, disks, expect_failure;
     const char *story;
     const struct plant *plant;
 };
@@ -79,12 +80,14 @@ static bool run_seed(struct gk_sim *sim, uint64_t seed, const struct arguments *
     char what[WORDS_BYTES / 2];
     bool passed;
 
-    (void)snprintf(what, sizeof(what), "--seed 0x%" PRIx64, seed);
+    (void)snprintf(what, sizeof(what), "--seed 0x%" PRIx64 "%s", seed,
+                   args->disks ? " --disks" : "");
     set_replay(what, args->plant);
     gk_sim_options_draw(&options, seed);
     if (args->plant) {
         options.plants = args->plant->plants;
     }
+    options.store.disks = options.store.disks || args->disks;
     if (args->trace) {
         gk_sim_options_print(&options);
     }
@@ -183,9 +186,9 @@ static void run_enumeration(struct gk_sim *sim, const struct arguments *args, st
 
 static void usage(void)
 {
-    printf("usage: gk_sim [--seeds N] [--from X | --commit HEX] [--plant NAME] [--expect-failure] "
-           "[--twice]\n"
-           "       gk_sim --seed X [--plant NAME] [--trace]\n"
+    printf("usage: gk_sim [--seeds N] [--from X | --commit HEX] [--disks] [--plant NAME] "
+           "[--expect-failure] [--twice]\n"
+           "       gk_sim --seed X [--disks] [--plant NAME] [--trace]\n"
            "       gk_sim --stories | --story NAME [--trace]\n"
            "       gk_sim --exhaustive\n\n"
            "Runs whole clusters in virtual time, with faults drawn from seeds; docs/simulator.md "
@@ -255,11 +258,9 @@ static bool parse_flag(struct arguments *args, const char *name)
         const char *name;
         bool *flag;
     } flags[] = {
-        {"--trace", &args->trace},
-        {"--twice", &args->twice},
-        {"--stories", &args->all_stories},
-        {"--exhaustive", &args->enumerate},
-        {"--expect-failure", &args->expect_failure},
+        {"--trace", &args->trace},         {"--twice", &args->twice},
+        {"--stories", &args->all_stories}, {"--exhaustive", &args->enumerate},
+        {"--disks", &args->disks},         {"--expect-failure", &args->expect_failure},
     };
 
     for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {

@@ -38,7 +38,7 @@ static void draw_job(struct gk_sim_options *o, struct gk_sim_rng *rng)
     o->workers = (uint32_t)gk_sim_between(rng, 1, GK_SIM_RANKS_MAX);
     o->servers = (uint32_t)gk_sim_between(rng, 1, GK_SIM_SHARDS_MAX);
     o->params_count = 16 * o->servers + gk_sim_below(rng, 128);
-    o->steps = gk_sim_between(rng, 3, GK_SIM_STEPS_MAX);
+    o->steps = gk_sim_between(rng, 3, 30);
     o->worker_chunk = chunks[gk_sim_below(rng, sizeof(chunks) / sizeof(chunks[0]))];
     o->server_chunk =
         o->worker_chunk > 4 && gk_sim_chance(rng, 1, 2) ? o->worker_chunk / 2 : o->worker_chunk;
@@ -102,9 +102,53 @@ static void draw_faults(struct gk_sim_faults *f, struct gk_sim_rng *rng)
     f->slow_us_max = spread(rng, 20 * 1000, 12 * 1000 * 1000);
 }
 
+/* What was promised is what is tested.  A power failure may take versions that were served when the
+ * log is not synced at once; they come again from the rings of workers whose memory was not lost,
+ * too. */
+static void draw_disk_faults(struct gk_sim_options *o, struct gk_sim_rng *rng)
+{
+    struct gk_sim_faults *f = &o->faults;
+    bool weak = o->store.sync != GK_SYNC_ALWAYS && (gk_sim_options_lossy(o) || o->any_rank);
+
+    f->power_shard = swarm(rng, 500, 4000);
+    f->die = swarm(rng, 500, 4000);
+    f->fail_sync = swarm(rng, 500, 4000);
+    f->fill = swarm(rng, 300, 2000);
+    f->full_us_max = spread(rng, 10 * 1000, 8 * 1000 * 1000);
+    if (weak) {
+        f->power_shard = f->fail_sync = 0;
+    }
+    if (o->store.sync == GK_SYNC_NEVER) { /* it would be found at the next power failure */
+        f->fail_sync = 0;
+    }
+}
+
+/* Folds begin and end at versions whose hash the log knows, every 25th. */
+static void draw_store(struct gk_sim_options *o, struct gk_sim_rng *rng)
+{
+    struct gk_sim_store_options *store = &o->store;
+
+    store->disks = gk_sim_chance(rng, 1, 2);
+    store->sync = gk_sim_chance(rng, 1, 2)   ? GK_SYNC_ALWAYS
+                  : gk_sim_chance(rng, 3, 4) ? GK_SYNC_INTERVAL
+                                             : GK_SYNC_NEVER;
+    store->fold_every = gk_sim_chance(rng, 1, 8) ? 0 : gk_sim_between(rng, 1, 30);
+    store->log_bytes_max = gk_sim_chance(rng, 1, 2) ? 0 : gk_sim_between(rng, 128, 512) << 10;
+    store->keep_versions = gk_sim_chance(rng, 1, 2) ? 0 : gk_sim_between(rng, 1, 60);
+    store->block_floats = gk_sim_chance(rng, 1, 2) ? 0 : (uint32_t)gk_sim_between(rng, 4, 64);
+    store->batch_bytes = gk_sim_chance(rng, 1, 2) ? 0 : gk_sim_between(rng, 1, 16 * 1024);
+    store->unordered = gk_sim_chance(rng, 1, 4);
+    store->loss = gk_sim_chance(rng, 1, 8) ? GK_SIM_LOSS_ALL : GK_SIM_LOSS_SOME;
+    if (gk_sim_chance(rng, 1, 3)) {
+        o->steps = gk_sim_between(rng, 26, GK_SIM_STEPS_MAX);
+    }
+    draw_disk_faults(o, rng);
+}
+
 void gk_sim_options_draw(struct gk_sim_options *options, uint64_t seed)
 {
     struct gk_sim_rng rng = {.state = gk_mix64(seed ^ UINT64_C(0x6f7074696f6e73))};
+    struct gk_sim_rng of_disks = {.state = gk_mix64(seed ^ UINT64_C(0x6469736b73))};
 
     memset(options, 0, sizeof(*options));
     options->seed = seed;
@@ -115,6 +159,7 @@ void gk_sim_options_draw(struct gk_sim_options *options, uint64_t seed)
     options->faults.freeze = swarm(&rng, 30, 300);
     options->faults.freeze_us_max = gk_sim_between(&rng, 1, 300) * SECOND;
     options->deadline_us = gk_sim_chance(&rng, 1, 2) ? GK_DEADLINE_S * SECOND : 0;
+    draw_store(options, &of_disks);
 }
 
 void gk_sim_options_calm(struct gk_sim_options *options, uint32_t workers, uint32_t servers,
@@ -144,6 +189,21 @@ void gk_sim_options_calm(struct gk_sim_options *options, uint32_t workers, uint3
 bool gk_sim_options_lossy(const struct gk_sim_options *options)
 {
     return options->faults.lose_worker > 0 || options->faults.twin > 0;
+}
+
+static void print_store(const struct gk_sim_store_options *store, const struct gk_sim_faults *f)
+{
+    static const char *const policies[] = {"always", "interval", "never"};
+
+    printf("  disks: sync %s, fold every %" PRIu64 ", log of %" PRIu64 " KiB, keep %" PRIu64
+           " versions, blocks of %" PRIu32 ", batches of %" PRIu64 "%s%s; of 100000 steps: power "
+           "failure %" PRIu32 ", death in the disk %" PRIu32 ", failed sync %" PRIu32
+           ", full %" PRIu32 " (up to %" PRIu64 " us)\n",
+           policies[store->sync], store->fold_every, store->log_bytes_max >> 10,
+           store->keep_versions, store->block_floats, store->batch_bytes,
+           store->unordered ? ", names in any order" : "",
+           store->loss == GK_SIM_LOSS_ALL ? ", all unsynced is lost" : "", f->power_shard, f->die,
+           f->fail_sync, f->fill, f->full_us_max);
 }
 
 void gk_sim_options_print(const struct gk_sim_options *o)
@@ -180,4 +240,7 @@ void gk_sim_options_print(const struct gk_sim_options *o)
            f->down_us_max, f->partition_us_max, f->pause_us_max, f->jump_us_max, f->freeze_us_max,
            o->deadline_us, f->slow, f->slow_us_max,
            f->reinit ? "; other initial parameters after a loss" : "");
+    if (o->store.disks) {
+        print_store(&o->store, f);
+    }
 }

@@ -5,6 +5,9 @@
 #ifndef GK_TESTS_SIM_OPTIONS_H
 #define GK_TESTS_SIM_OPTIONS_H
 
+#include "server/store/store.h"
+#include "tests/sim/disk.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -13,13 +16,15 @@ enum {
     GK_SIM_SHARDS_MAX = 4,
     GK_SIM_PROCS_MAX = 12, /* worker processes: one a rank, and twins */
     GK_SIM_NODES_MAX = GK_SIM_SHARDS_MAX + GK_SIM_PROCS_MAX,
-    GK_SIM_STEPS_MAX = 30,
+    GK_SIM_STEPS_MAX = 80,
 };
 
 /* Bugs of the simulator's own shells. */
 enum gk_sim_plant {
     /* The push is sent before residual and push are in the slot. */
     GK_SIM_PLANT_SEND_BEFORE_FLIP = 1 << 0,
+    /* Disks confirm a sync and do nothing. */
+    GK_SIM_PLANT_NO_SYNC = 1 << 1,
 };
 
 struct gk_sim_plants {
@@ -44,13 +49,32 @@ struct gk_sim_faults {
     uint32_t freeze; /* all processes stand still together, as when a machine sleeps */
     uint64_t down_us_max, partition_us_max, pause_us_max, jump_us_max, freeze_us_max;
 
+    /* Of disks, per 100 000 steps of a shard. */
+    uint32_t power_shard; /* as a kill, and what was not synced is lost */
+    uint32_t die;         /* a kill or a power failure in one of the next calls of the disk */
+    uint32_t fail_sync;   /* one of the next syncs fails */
+    uint32_t fill;        /* no room */
+    uint64_t full_us_max;
+
     uint32_t slow; /* per 1000 computations and writes */
     uint64_t slow_us_max;
     bool reinit; /* a rank 0 that lost its slot draws other initial parameters */
 };
 
+/* The state directories of the shards. */
+struct gk_sim_store_options {
+    bool disks;
+    enum gk_sync_policy sync;
+    uint64_t fold_every, log_bytes_max, keep_versions;
+    uint32_t block_floats;
+    uint64_t batch_bytes;
+    bool unordered;        /* names are written back in any order */
+    enum gk_sim_loss loss; /* by a power failure */
+};
+
 struct gk_sim_options {
     uint64_t seed;
+    struct gk_sim_store_options store;
     uint64_t deadline_us; /* of all processes; 0: none */
     uint32_t workers, servers;
     uint64_t params_count, steps;

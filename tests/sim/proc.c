@@ -351,6 +351,8 @@ void gk_sim_proc_work(struct gk_sim *sim, const struct gk_sim_event *event)
     case GK_SIM_WRITE:
     case GK_SIM_APPLY:
     case GK_SIM_HASH:
+    case GK_SIM_SYNC:
+    case GK_SIM_FOLD:
         GK_ASSERT(false && "a shard's work");
     }
     gk_sim_proc_step(sim, index, &done);

@@ -198,7 +198,7 @@ static void work(struct gk_sim *sim, const struct gk_sim_event *event)
         gk_sim_proc_work(sim, event);
     } else if (current) {
         gk_sim_shard_work(sim, event);
-    } else {
+    } else if (!sim->shards[event->node].disk) { /* else it was another process */
         gk_sim_shard_stale(sim, event);
     }
 }
@@ -378,4 +378,9 @@ void gk_sim_stats_print(const struct gk_sim_stats *s)
            " times all frozen, %" PRIu64 " LOST pushes, %" PRIu64 " lines about waits\n",
            s->kills, s->stops, s->restarts, s->losses, s->twins, s->pauses, s->disconnects,
            s->partitions, s->jumps, s->freezes, s->lost_pushes, s->stalls);
+    printf("  %" PRIu64 " state directories opened, %" PRIu64 " folds, %" PRIu64
+           " power failures, %" PRIu64 " deaths in a call of the disk, %" PRIu64
+           " records lost, %" PRIu64 " failed syncs, %" PRIu64 " records refused by a full disk\n",
+           s->opens, s->folds, s->power_failures, s->crashes, s->records_lost, s->syncs_failed,
+           s->full_refusals);
 }

@@ -2,7 +2,8 @@
  *
  * Work is done when it ends, not when it begins: whatever the core lends must stay as it is until
  * then.  A kill takes all that is not durable; of a record that is being written a coin decides
- * whether it had reached the disk. */
+ * whether it had reached the disk.  Half of the runs have disks (storage.c); in the others what is
+ * durable stays in the core, which is as good for everything else, and cheaper. */
 #include "common/assert.h"
 #include "common/exit.h"
 #include "tests/sim/sim.h"
@@ -16,7 +17,7 @@ static struct gk_server *core_of(const struct gk_sim *sim, uint32_t shard)
     return sim->shards[shard].core;
 }
 
-static void memory_free(struct gk_server_memory *memory)
+void gk_sim_shard_memory_free(struct gk_server_memory *memory)
 {
     for (uint32_t i = 0; i < 3; i++) {
         free(memory->planes[i]);
@@ -27,7 +28,7 @@ static void memory_free(struct gk_server_memory *memory)
     memset(memory, 0, sizeof(*memory));
 }
 
-static void memory_new(const struct gk_server_setup *setup, struct gk_server_memory *memory)
+void gk_sim_shard_memory(const struct gk_server_setup *setup, struct gk_server_memory *memory)
 {
     for (uint32_t i = 0; i < setup->planes_count; i++) {
         memory->planes[i] = calloc(1, setup->plane_bytes);
@@ -56,13 +57,42 @@ void gk_sim_shard_new(struct gk_sim *sim, uint32_t shard)
     };
     err = gk_server_new(&s->config, &s->core);
     GK_ASSERT(!err);
+    if (sim->options.store.disks) {
+        gk_sim_storage_new(sim, shard);
+    }
+}
+
+void gk_sim_shard_core(struct gk_sim *sim, uint32_t shard)
+{
+    struct gk_sim_shard *s = &sim->shards[shard];
+    enum gk_err err;
+
+    gk_server_free(s->core);
+    s->config.seed = gk_sim_next(&sim->rng);
+    err = gk_server_new(&s->config, &s->core);
+    GK_ASSERT(!err);
 }
 
 void gk_sim_shard_free(struct gk_sim *sim, uint32_t shard)
 {
+    gk_sim_storage_free(sim, shard);
     gk_server_free(core_of(sim, shard));
     sim->shards[shard].core = NULL;
-    memory_free(&sim->shards[shard].memory);
+    gk_sim_shard_memory_free(&sim->shards[shard].memory);
+}
+
+/* Work that the core did not ask for. */
+void gk_sim_shard_put(struct gk_sim *sim, uint32_t shard, enum gk_sim_work work)
+{
+    struct gk_sim_event event = {
+        .kind = GK_SIM_WORK,
+        .at_us = sim->now_us + gk_sim_work_us(sim, sim->options.op_us_max),
+        .node = gk_sim_shard_node(shard),
+        .life = sim->nodes[gk_sim_shard_node(shard)].life,
+        .work = work,
+    };
+
+    gk_sim_queue_push(&sim->queue, &event);
 }
 
 static void put_work(struct gk_sim *sim, uint32_t shard, enum gk_sim_work work,
@@ -99,7 +129,9 @@ static void put_work(struct gk_sim *sim, uint32_t shard, enum gk_sim_work work,
     case GK_SIM_PERSIST:
     case GK_SIM_EVALUATE:
     case GK_SIM_FLIP:
-        GK_ASSERT(false && "a worker's work");
+    case GK_SIM_SYNC:
+    case GK_SIM_FOLD:
+        GK_ASSERT(false && "no core asks for it");
     }
     gk_sim_queue_push(&sim->queue, &event);
 }
@@ -131,16 +163,18 @@ static void send_frame(struct gk_sim *sim, uint32_t shard, struct gk_server_acti
 static void ended(struct gk_sim *sim, uint32_t shard, const struct gk_server_action *action)
 {
     struct gk_sim_node *node = &sim->nodes[gk_sim_shard_node(shard)];
+    bool disk_failed = sim->ledger.histories[shard].failed && action->u.exit.code == GK_EXIT_RETRY;
+    uint64_t down_us = disk_failed ? sim->options.faults.down_us_max : node->down_us;
 
     gk_sim_say(sim, gk_sim_shard_node(shard), "exits with %d: %s", action->u.exit.code,
                action->words.text);
-    if (!node->stopping &&
+    if (!node->stopping && !disk_failed &&
         (action->u.exit.code != GK_EXIT_OK || !sim->ledger.shadows[shard].finished)) {
         gk_sim_fail(sim, "exit", "shard %u exits with %d: %s", shard, action->u.exit.code,
                     action->words.text);
     }
-    if (node->stopping) {
-        gk_sim_shard_kill(sim, shard, gk_sim_below(&sim->rng, node->down_us + 1));
+    if (node->stopping || disk_failed) {
+        gk_sim_shard_kill(sim, shard, gk_sim_below(&sim->rng, down_us + 1));
     } else {
         gk_sim_shard_kill(sim, shard, GK_SIM_NEVER);
     }
@@ -162,7 +196,7 @@ static void perform(struct gk_sim *sim, uint32_t shard, struct gk_server_action 
         send_frame(sim, shard, action, "{}", 2);
         break;
     case GK_SERVER_SETUP:
-        memory_free(&sim->shards[shard].memory);
+        gk_sim_shard_memory_free(&sim->shards[shard].memory);
         put_work(sim, shard, GK_SIM_SETUP, action);
         break;
     case GK_SERVER_SUM:
@@ -249,6 +283,24 @@ void gk_sim_shard_stale(struct gk_sim *sim, const struct gk_sim_event *event)
     gk_sim_shard_step(sim, event->node, &done);
 }
 
+/* False: the process has ended in it, or there is nothing to tell the core. */
+static bool write_or_sync(struct gk_sim *sim, const struct gk_sim_event *event,
+                          struct gk_server_event *done)
+{
+    uint32_t shard = event->node;
+
+    if (event->work == GK_SIM_SYNC) {
+        done->kind = GK_SERVER_SYNCED;
+        return gk_sim_storage_sync(sim, shard, done);
+    }
+    done->kind = GK_SERVER_WRITE_DONE;
+    if (sim->shards[shard].disk) {
+        return gk_sim_storage_write(sim, event, done);
+    }
+    written(sim, shard, event);
+    return true;
+}
+
 void gk_sim_shard_work(struct gk_sim *sim, const struct gk_sim_event *event)
 {
     uint32_t shard = event->node;
@@ -257,7 +309,7 @@ void gk_sim_shard_work(struct gk_sim *sim, const struct gk_sim_event *event)
     switch (event->work) {
     case GK_SIM_SETUP:
         done.kind = GK_SERVER_SETUP_DONE;
-        memory_new(&event->setup, &sim->shards[shard].memory);
+        gk_sim_shard_memory(&event->setup, &sim->shards[shard].memory);
         done.memory = sim->shards[shard].memory;
         break;
     case GK_SIM_SUM:
@@ -265,9 +317,16 @@ void gk_sim_shard_work(struct gk_sim *sim, const struct gk_sim_event *event)
         done.err = compute(sim, event);
         break;
     case GK_SIM_WRITE:
-        done.kind = GK_SERVER_WRITE_DONE;
-        written(sim, shard, event);
+    case GK_SIM_SYNC:
+        if (!write_or_sync(sim, event, &done)) {
+            return;
+        }
         break;
+    case GK_SIM_FOLD:
+        if (gk_sim_storage_fold(sim, shard)) {
+            gk_sim_storage_look(sim, shard);
+        }
+        return;
     case GK_SIM_APPLY:
         done.kind = GK_SERVER_APPLY_DONE;
         done.err = compute(sim, event);
@@ -285,27 +344,51 @@ void gk_sim_shard_work(struct gk_sim *sim, const struct gk_sim_event *event)
         GK_ASSERT(false && "a worker's work");
     }
     gk_sim_shard_step(sim, shard, &done);
+    if (done.kind == GK_SERVER_WRITE_DONE || done.kind == GK_SERVER_SYNCED) {
+        gk_sim_storage_look(sim, shard);
+    }
+}
+
+static const struct gk_sim_event *find_write(const struct gk_sim *sim, uint32_t shard)
+{
+    for (uint32_t i = 0; i < sim->queue.count; i++) {
+        const struct gk_sim_event *event = &sim->queue.events[i];
+
+        if (event->kind == GK_SIM_WORK && event->work == GK_SIM_WRITE && event->node == shard &&
+            event->life == sim->nodes[shard].life) {
+            return event;
+        }
+    }
+    return NULL;
 }
 
 /* The record had reached the disk, but the process died before it knew: what the core does with the
  * news dies with it. */
-static void finish_write(struct gk_sim *sim, uint32_t shard)
+static void finish_write(struct gk_sim *sim, uint32_t shard, const struct gk_sim_event *event)
 {
     struct gk_server_actions *actions = sim->server_dying;
+    struct gk_server_event done = {.kind = GK_SERVER_WRITE_DONE,
+                                   .op = event->number,
+                                   .now_us = gk_sim_clock(sim, event->node)};
 
-    for (uint32_t i = 0; i < sim->queue.count; i++) {
-        const struct gk_sim_event *event = &sim->queue.events[i];
-        struct gk_server_event done = {.kind = GK_SERVER_WRITE_DONE,
-                                       .op = event->number,
-                                       .now_us = gk_sim_clock(sim, event->node)};
+    written(sim, shard, event);
+    gk_server_step(core_of(sim, shard), &done, actions);
+    actions->count = 0;
+}
 
-        if (event->kind == GK_SIM_WORK && event->work == GK_SIM_WRITE && event->node == shard &&
-            event->life == sim->nodes[shard].life) {
-            written(sim, shard, event);
-            gk_server_step(core_of(sim, shard), &done, actions);
-            actions->count = 0;
-            return;
-        }
+static void end_of_life(struct gk_sim *sim, uint32_t shard)
+{
+    const struct gk_sim_event *writing = find_write(sim, shard);
+    struct gk_server_view view;
+
+    gk_server_view(core_of(sim, shard), &view);
+    if (view.state == GK_SHARD_EXITED) {
+        writing = NULL;
+    }
+    if (sim->shards[shard].disk) {
+        gk_sim_storage_close(sim, shard, writing);
+    } else if (writing && gk_sim_chance(&sim->rng, 1, 2)) {
+        finish_write(sim, shard, writing);
     }
 }
 
@@ -314,16 +397,12 @@ void gk_sim_shard_kill(struct gk_sim *sim, uint32_t shard, uint64_t down_us)
 {
     struct gk_sim_node *node = &sim->nodes[gk_sim_shard_node(shard)];
     struct gk_sim_event start = {.kind = GK_SIM_START, .node = gk_sim_shard_node(shard)};
-    struct gk_server_view view;
 
     if (node->state != GK_SIM_ALIVE) {
         return;
     }
-    gk_server_view(core_of(sim, shard), &view);
-    if (view.state != GK_SHARD_EXITED && gk_sim_chance(&sim->rng, 1, 2)) {
-        finish_write(sim, shard);
-    }
     gk_sim_say(sim, start.node, "ends");
+    end_of_life(sim, shard);
     node->state = down_us == GK_SIM_NEVER ? GK_SIM_ENDED : GK_SIM_ABSENT;
     node->life++;
     node->stopping = false;
@@ -338,6 +417,15 @@ void gk_sim_shard_kill(struct gk_sim *sim, uint32_t shard, uint64_t down_us)
     }
 }
 
+/* Takes also what was written and not synced. */
+void gk_sim_shard_power_off(struct gk_sim *sim, uint32_t shard, uint64_t down_us)
+{
+    if (sim->nodes[gk_sim_shard_node(shard)].state == GK_SIM_ALIVE) {
+        sim->shards[shard].power_off = true;
+        gk_sim_shard_kill(sim, shard, down_us);
+    }
+}
+
 void gk_sim_shard_start(struct gk_sim *sim, uint32_t shard)
 {
     struct gk_sim_node *node = &sim->nodes[gk_sim_shard_node(shard)];
@@ -348,9 +436,12 @@ void gk_sim_shard_start(struct gk_sim *sim, uint32_t shard)
         gk_sim_shard_free(sim, shard);
         gk_sim_shard_new(sim, shard);
         gk_sim_ledger_forget(sim, shard);
-    } else if (node->life > 0) {
+    } else if (node->life > 0 && !sim->shards[shard].disk) {
         gk_server_restart(core_of(sim, shard));
-        sim->stats.restarts++;
+    }
+    sim->stats.restarts += node->life > 0;
+    if (sim->shards[shard].disk && !gk_sim_storage_open(sim, shard)) {
+        return;
     }
     node->state = GK_SIM_ALIVE;
     node->paused_us = 0;

@@ -8,8 +8,10 @@
  *   queue.c    events in virtual time      shard.c    shell of the server core
  *   toy.c      gradients and selection     proc.c     shell of the worker core
  *   oracle.c   the job, computed in order  faults.c   kills, pauses, partitions, clock jumps
- *   ledger.c   what is committed           check.c    what must hold
- *   run.c      one run                     stories.c, enumerate.c, main.c  ways to use it */
+ *   ledger.c   what is committed           history.c  and what a crash may take of it
+ *   disk.c     files, and their faults     storage.c  the state directory of a shard
+ *   check.c    what must hold              run.c      one run
+ *   stories.c, enumerate.c, crashes.c, main.c  ways to use it */
 #ifndef GK_TESTS_SIM_SIM_H
 #define GK_TESTS_SIM_SIM_H
 
@@ -17,6 +19,8 @@
 #include "proto/msg.h"
 #include "proto/spec.h"
 #include "server/core/server.h"
+#include "server/store/store.h"
+#include "tests/sim/disk.h"
 #include "tests/sim/options.h"
 #include "tests/sim/rng.h"
 #include "worker/core/worker.h"
@@ -65,6 +69,8 @@ enum gk_sim_work {
     GK_SIM_PERSIST,
     GK_SIM_EVALUATE,
     GK_SIM_FLIP, /* of a planted bug: the slot is complete only now */
+    GK_SIM_SYNC, /* of what was written since the last one */
+    GK_SIM_FOLD,
 };
 
 struct gk_sim_packet {
@@ -148,6 +154,13 @@ struct gk_sim_shard {
     struct gk_server *core;
     struct gk_server_memory memory;
     bool wiped; /* the next life finds no log */
+
+    struct gk_disk *disk;   /* NULL: what is durable is what stays in the core */
+    struct gk_store *store; /* of a life that has begun */
+    bool syncing, folding;
+    uint64_t written, durable; /* versions of the log of this life */
+    uint64_t full_until_us;    /* the disk has no room until then */
+    bool power_off;            /* the next end of the process is one of its host */
 };
 
 /* A worker process.  The residual is the slot's: `residual` is what a restart finds, `next` what
@@ -213,10 +226,34 @@ struct gk_sim_shadow {
     bool excused;  /* a worker left while it was out of reach: it waits for nobody that lives */
 };
 
+/* What a shard's log says behind one record. */
+struct gk_sim_entry {
+    struct gk_sim_shadow shadow; /* with momentum of its own */
+    uint32_t applied_count;      /* pushes that the record brought into the model */
+    struct {
+        uint32_t rank;
+        uint64_t step, id;
+    } applied[GK_SIM_RANKS_MAX];
+};
+
+/* All of them, so that a crash can take a shard back to any that it may. */
+struct gk_sim_history {
+    struct gk_sim_entry *entries; /* the last one is equal to the shadow */
+    uint32_t count, room;
+    struct gk_sim_entry maybe; /* of a record that was refused, or half-written by a dying process:
+                                  nobody knows it, and it may be there all the same */
+    bool may_be;
+    uint32_t kept, safe; /* entries that a kill, and a power failure, must leave */
+    uint32_t lives;      /* incarnation of the last life that was written down for certain */
+    bool powered_off;    /* since the last life began */
+    bool failed;         /* a sync has failed since then: what was not safe may be cut off */
+};
+
 struct gk_sim_ledger {
     struct gk_sim_push **pushes; /* [steps * workers], the newest */
     float *params;               /* [(steps + 1) * d]: of every version that was committed */
     struct gk_sim_shadow shadows[GK_SIM_SHARDS_MAX];
+    struct gk_sim_history histories[GK_SIM_SHARDS_MAX]; /* of shards with a disk */
     uint64_t inits[GK_SIM_INITS_MAX]; /* ids of the initial parameters that exist */
     uint32_t inits_count;
     uint32_t lineages; /* of memories: a worker that lost its slot begins another one */
@@ -253,6 +290,7 @@ typedef bool gk_sim_chooser(struct gk_sim *sim, struct gk_sim_event *ret_event);
 struct gk_sim_stats { /* of one run, or of many; all of one type */
     uint64_t events, packets, lost, duplicated, corrupted, late, replayed, strangers;
     uint64_t kills, stops, restarts, pauses, partitions, disconnects, jumps, freezes, losses, twins;
+    uint64_t crashes, power_failures, folds, syncs_failed, full_refusals, records_lost, opens;
     uint64_t in_flight_max, stalls, lost_pushes, virtual_us;
 };
 
@@ -292,6 +330,7 @@ struct gk_sim {
     uint32_t kept_count;
     uint32_t losses[GK_SIM_RANKS_MAX]; /* of the memory of a rank, so far */
     uint32_t losses_count;
+    bool tail_lost;    /* a shard without syncs has forgotten what it had served */
     bool given_up;     /* the job cannot go on, and has said so */
     int expected_exit; /* of workers, in stories that end badly */
 
@@ -369,7 +408,38 @@ void gk_sim_ledger_named(struct gk_sim *sim, const struct gk_sim_proc *proc, uin
 uint64_t gk_sim_ledger_digest(const struct gk_record *record);
 void gk_sim_ledger_commit(struct gk_sim *sim, uint32_t shard, const struct gk_record *record);
 void gk_sim_ledger_applied(struct gk_sim *sim, uint32_t shard);
+/* The shard has forgotten all pushes from this step on; or it has this one after all. */
+void gk_sim_ledger_take_back(struct gk_sim *sim, uint32_t shard, uint64_t step);
+void gk_sim_ledger_give(struct gk_sim *sim, uint32_t shard, uint32_t rank, uint64_t step,
+                        uint64_t id);
 void gk_sim_ledger_check_pushes(struct gk_sim *sim);
+
+/* history.c */
+void gk_sim_history_begin(struct gk_sim *sim, uint32_t shard); /* of a log that is empty */
+void gk_sim_history_free(struct gk_sim_history *history);
+/* Before a record is written: commits it, and it may be there. */
+void gk_sim_history_offer(struct gk_sim *sim, uint32_t shard, const struct gk_record *record);
+void gk_sim_history_taken(struct gk_sim *sim, uint32_t shard, bool safe);
+void gk_sim_history_refused(struct gk_sim *sim, uint32_t shard);
+void gk_sim_history_synced(struct gk_sim *sim, uint32_t shard);
+/* What the next life finds must be one of the entries that the crash had to leave. */
+void gk_sim_history_recover(struct gk_sim *sim, uint32_t shard, const struct gk_image *image);
+
+/* storage.c */
+void gk_sim_storage_new(struct gk_sim *sim, uint32_t shard);
+void gk_sim_storage_free(struct gk_sim *sim, uint32_t shard);
+/* False: it cannot be opened now, and the process has ended. */
+bool gk_sim_storage_open(struct gk_sim *sim, uint32_t shard);
+/* The process ends; `writing`: of a record that was about to be written (NULL: none) a coin decides
+ * whether that had happened. */
+void gk_sim_storage_close(struct gk_sim *sim, uint32_t shard, const struct gk_sim_event *writing);
+/* False: the process has ended in it. */
+bool gk_sim_storage_write(struct gk_sim *sim, const struct gk_sim_event *event,
+                          struct gk_server_event *done);
+bool gk_sim_storage_sync(struct gk_sim *sim, uint32_t shard, struct gk_server_event *synced);
+bool gk_sim_storage_fold(struct gk_sim *sim, uint32_t shard);
+void gk_sim_storage_look(struct gk_sim *sim, uint32_t shard); /* syncs and folds that are due */
+void gk_sim_storage_die(struct gk_sim *sim, uint32_t shard, uint64_t calls, bool power_off);
 
 /* net.c */
 void gk_sim_send(struct gk_sim *sim, uint32_t proc, uint32_t shard, bool to_shard,
@@ -392,6 +462,11 @@ void gk_sim_shard_step(struct gk_sim *sim, uint32_t shard, struct gk_server_even
 void gk_sim_shard_work(struct gk_sim *sim, const struct gk_sim_event *event);
 void gk_sim_shard_stale(struct gk_sim *sim, const struct gk_sim_event *event);
 void gk_sim_shard_kill(struct gk_sim *sim, uint32_t shard, uint64_t down_us);
+void gk_sim_shard_power_off(struct gk_sim *sim, uint32_t shard, uint64_t down_us);
+void gk_sim_shard_memory(const struct gk_server_setup *setup, struct gk_server_memory *memory);
+void gk_sim_shard_memory_free(struct gk_server_memory *memory);
+void gk_sim_shard_core(struct gk_sim *sim, uint32_t shard); /* a new one, in place of the old */
+void gk_sim_shard_put(struct gk_sim *sim, uint32_t shard, enum gk_sim_work work);
 void gk_sim_shard_start(struct gk_sim *sim, uint32_t shard);
 
 /* proc.c */
