@@ -442,9 +442,9 @@ static int verdict(const struct gk_faults_trial *setup, const struct gk_faults_o
     }
     if (setup->out) {
         (void)fprintf(setup->out,
-                      "%s: %" PRIu64 " faults done, the run ended with code %d, all %" PRIu32
+                      "%s: %" PRIu64 " fault%s done, the run ended with code %d, all %" PRIu32
                       " expectations hold\n",
-                      setup->faults->name, done, outcome->exit_code, count);
+                      setup->faults->name, done, done == 1 ? "" : "s", outcome->exit_code, count);
         (void)fflush(setup->out);
     }
     return GK_EXIT_OK;
