@@ -12,6 +12,19 @@
 #include <string.h>
 #include <unistd.h>
 
+static void on_handle_closed(uv_handle_t *handle)
+{
+    struct gk_child *child = handle->data;
+
+    child->closing--;
+}
+
+static void close_handle(struct gk_child *child, uv_handle_t *handle)
+{
+    child->closing++;
+    uv_close(handle, on_handle_closed);
+}
+
 static void check_done(struct gk_child *child)
 {
     if (child->done || !child->exited || child->link_open || child->error_open) {
@@ -47,7 +60,7 @@ static void close_error(struct gk_child *child)
     child->error_open = false;
     child->callbacks->before_output(child->context);
     gk_lines_fini(&child->lines, stderr);
-    uv_close((uv_handle_t *)&child->error_pipe, NULL);
+    close_handle(child, (uv_handle_t *)&child->error_pipe);
 }
 
 static void on_error_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret_buf)
@@ -80,7 +93,7 @@ static void on_process_exit(uv_process_t *process, int64_t exit_status, int term
     child->exit_status = exit_status;
     child->term_signal = term_signal;
     child->exit_us = gk_now_us();
-    uv_close((uv_handle_t *)process, NULL);
+    close_handle(child, (uv_handle_t *)process);
     check_done(child);
 }
 
@@ -170,7 +183,7 @@ enum gk_err gk_child_start(uv_loop_t *loop, struct gk_child *child,
     enum gk_err err;
     int status;
 
-    GK_ASSERT(child->done);
+    GK_ASSERT(child->done && child->closing == 0);
     reset(child, callbacks, context);
     gk_restart_begin(&child->restart, gk_now_us());
     child->process.data = child;
@@ -190,7 +203,7 @@ enum gk_err gk_child_start(uv_loop_t *loop, struct gk_child *child,
     status = spawn(loop, child, start, ends[1]);
     (void)close(ends[1]);
     if (status) {
-        uv_close((uv_handle_t *)&child->process, NULL);
+        close_handle(child, (uv_handle_t *)&child->process);
         close_error(child);
         gk_link_close(child->link, NULL);
         child->link = NULL;

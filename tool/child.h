@@ -51,6 +51,7 @@ struct gk_child {
     struct gk_lines lines;
     bool started, exited, done;
     bool link_open, error_open; /* may still say something */
+    uint32_t closing;           /* handles of the loop: no next life begins before they are gone */
     bool killed;                /* by us, with SIGKILL */
     int64_t exit_status;
     int term_signal;

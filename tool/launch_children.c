@@ -202,7 +202,7 @@ void gk_launch_restart_due(struct gk_launch *launch, uint64_t now_us)
         bool server = child->role == GK_ROLE_SERVER;
         bool again = child->restart.started_us > 0; /* else a fault script planned its start */
 
-        if (!gk_restart_is_due(&child->restart, now_us)) {
+        if (!gk_restart_is_due(&child->restart, now_us) || child->closing > 0) {
             continue;
         }
         if (again) {
