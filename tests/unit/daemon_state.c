@@ -71,7 +71,7 @@ static void open_side(struct side *side, bool slot)
                              &side->rank, &side->words) == GK_OK,
               "%s", side->words.text);
     cr_assert(gk_trainer_set_rank(side->trainer, side->rank, &side->words) == GK_OK);
-    cr_assert(gk_trainer_make_init(side->trainer, &init_id) == GK_OK);
+    cr_assert(gk_trainer_make_init(side->trainer, &init_id, NULL) == GK_OK);
     gk_trainer_install(side->trainer, 0, side->core_config.spec->params_count,
                        gk_trainer_initial(side->trainer));
 }
