@@ -232,6 +232,23 @@ static enum gk_err write_named(const struct target *target, fill_fn *fill, void 
     return err;
 }
 
+/* The name, too, outlives the machine. */
+static enum gk_err sync_folder(const struct target *target, struct gk_words *words)
+{
+    int fd = open(target->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    enum gk_err err = GK_OK;
+
+    /* A file system that cannot sync a directory says so, and there is nothing more to do. */
+    if (fd >= 0 && fsync(fd) != 0 && errno != EINVAL) {
+        gk_words_set(words, "%s", strerror(errno));
+        err = GK_E_IO;
+    }
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return err;
+}
+
 enum gk_err gk_output_make(const char *path, fill_fn *fill, void *context, struct gk_words *words)
 {
     struct target target;
@@ -243,6 +260,7 @@ enum gk_err gk_output_make(const char *path, fill_fn *fill, void *context, struc
     if (!write_unnamed(&target, fill, context, &err, words)) {
         err = write_named(&target, fill, context, words);
     }
+    err = err ? err : sync_folder(&target, words);
     if (err) {
         gk_words_prefix(words, "cannot write %.200s: ", path);
     }
