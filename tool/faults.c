@@ -541,24 +541,34 @@ static bool left_out(const struct gk_faults *faults, enum gk_faults_whom whom, u
     return false;
 }
 
+static bool must_end_well(const struct gk_faults *faults)
+{
+    return faults->expect.completes ||
+           (faults->expect.exit_code.line > 0 && faults->expect.exit_code.high == GK_EXIT_OK);
+}
+
+bool gk_faults_need_state(const struct gk_faults *faults)
+{
+    for (uint32_t i = 0; i < faults->faults_count; i++) {
+        const struct gk_fault_line *fault = &faults->faults[i];
+        bool dies = fault->what == GK_FAULTS_KILL || fault->what == GK_FAULTS_RESTART;
+
+        if (needs_disk(fault) || (empties_server(fault) && must_end_well(faults)) ||
+            (dies && fault->who.whom != GK_FAULTS_LAUNCHER && faults->expect.same_hash)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 enum gk_err gk_faults_check(const struct gk_faults *faults, const struct gk_faults_job *job,
                             struct gk_words *words)
 {
-    bool must_end_well = faults->expect.completes || (faults->expect.exit_code.line > 0 &&
-                                                      faults->expect.exit_code.high == GK_EXIT_OK);
-
     for (uint32_t i = 0; i < faults->faults_count; i++) {
         const struct gk_fault_line *fault = &faults->faults[i];
 
         if (absent(faults, fault->line, fault->who, job, words) ||
             absent(faults, fault->line, fault->with, job, words)) {
-            return GK_E_CONFIG;
-        }
-        if (!job->state && (needs_disk(fault) || (empties_server(fault) && must_end_well))) {
-            gk_words_set(words,
-                         "%s:%u: %s: without --state-dir DIR a server has its shard in memory "
-                         "alone, and the job is lost with it",
-                         faults->name, fault->line, do_names[fault->what]);
             return GK_E_CONFIG;
         }
     }

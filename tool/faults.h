@@ -41,6 +41,12 @@ enum gk_faults_do {
     GK_FAULTS_DO_COUNT,
 };
 
+struct gk_faults;
+
+/* Daemons lose their memory in it, and the run is to go on as if they had not: state directories
+ * are needed. */
+bool gk_faults_need_state(const struct gk_faults *faults);
+
 const char *gk_faults_do_name(enum gk_faults_do what);
 
 enum gk_faults_whom {
@@ -122,11 +128,9 @@ void gk_faults_free(struct gk_faults *faults); /* accepts NULL */
 
 struct gk_faults_job { /* for which a script is checked */
     uint32_t servers, workers;
-    bool state; /* daemons keep a state directory */
 };
 
-/* Does it name daemons that the job has, and does the job have what it takes away?  GK_E_CONFIG and
- * words. */
+/* Does it name daemons that the job has, and start all of them?  GK_E_CONFIG and words. */
 enum gk_err gk_faults_check(const struct gk_faults *faults, const struct gk_faults_job *job,
                             struct gk_words *words);
 

@@ -14,6 +14,7 @@
 #include "tool/output.h"
 #include "tool/run_options.h"
 #include "tool/run_state.h"
+#include "tool/state_dir.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -268,6 +269,20 @@ static int launch_stage(void *context, const struct gk_faults_stage *stage)
     return run_job(&run, stage);
 }
 
+/* What was made for a script that went well. */
+static void remove_temporary(const char *dir)
+{
+    char lock[GK_STATE_PATH_BYTES];
+    struct gk_words words;
+
+    (void)snprintf(lock, sizeof(lock), "%s/" GK_STATE_LOCK, dir);
+    if (gk_state_remove(dir, &words) != GK_OK) {
+        gk_log(GK_LOG_WARN, "RUN-STATE", "%s", words.text);
+    }
+    (void)unlink(lock);
+    (void)rmdir(dir);
+}
+
 static int run_script(struct gk_run_config *run)
 {
     const struct gk_faults_trial trial = {.faults = run->faults,
@@ -276,7 +291,15 @@ static int run_script(struct gk_run_config *run)
                                           .state_dir = run->options.state_dir,
                                           .out = run->options.quiet ? NULL : stdout};
 
-    return gk_faults_judge(&trial);
+    int code = gk_faults_judge(&trial);
+
+    if (run->temporary_state[0] && code == GK_EXIT_OK) {
+        remove_temporary(run->temporary_state);
+    } else if (run->temporary_state[0]) {
+        gk_log(GK_LOG_WARN, "RUN-STATE", "the state of the daemons is kept in %s",
+               run->temporary_state);
+    }
+    return code;
 }
 
 int gk_tool_run(int argc, char **argv)

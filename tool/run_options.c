@@ -11,6 +11,7 @@
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -211,11 +212,36 @@ static void blame_script(const struct gk_faults *faults, struct gk_words *words)
     gk_words_prefix(words, "%s: run: ", faults->name);
 }
 
+/* What a script needs and nobody gave: a state directory, for this run alone. */
+static enum gk_err make_state(struct gk_run_config *run, struct gk_words *words)
+{
+    const char *folder = getenv("TMPDIR");
+    int length;
+
+    for (uint32_t i = 0; i < run->faults->options_count; i++) {
+        if (strcmp(run->faults->options[i].name, "state-dir") == 0) {
+            return GK_OK;
+        }
+    }
+    folder = folder && *folder ? folder : "/tmp";
+    length = snprintf(run->temporary_state, sizeof(run->temporary_state), "%s/gkps-state-XXXXXX",
+                      folder);
+    if (length < 0 || (size_t)length >= sizeof(run->temporary_state) ||
+        !mkdtemp(run->temporary_state)) {
+        gk_words_set(words, "cannot make a state directory in %.200s: --state-dir DIR says where",
+                     folder);
+        run->temporary_state[0] = '\0';
+        return GK_E_IO;
+    }
+    gk_args_add(&run->args, "--state-dir=%s", run->temporary_state);
+    return GK_OK;
+}
+
 /* The script's options count as flags that stand before those of the command line, which win. */
 static enum gk_err load_script(struct gk_run_config *run, int argc, char **argv, int *ret_exit,
                                struct gk_words *words)
 {
-    struct gk_faults_job job = {.state = run->options.state_dir != NULL};
+    struct gk_faults_job job = {0};
     enum gk_err err = gk_faults_read(run->options.faults, &run->faults, words);
 
     *ret_exit = err == GK_E_NOMEM ? GK_EXIT_INTERNAL : GK_EXIT_CONFIG;
@@ -226,6 +252,12 @@ static enum gk_err load_script(struct gk_run_config *run, int argc, char **argv,
     for (uint32_t i = 0; i < run->faults->options_count; i++) {
         gk_args_add(&run->args, "--%s=%s", run->faults->options[i].name,
                     run->faults->options[i].text);
+    }
+    if (!run->options.state_dir && gk_faults_need_state(run->faults)) {
+        err = make_state(run, words);
+        if (err) {
+            return err;
+        }
     }
     for (int i = 1; i < argc; i++) {
         gk_args_add(&run->args, "%s", argv[i]);
@@ -242,7 +274,6 @@ static enum gk_err load_script(struct gk_run_config *run, int argc, char **argv,
         *ret_exit = *ret_exit == GK_EXIT_USAGE ? GK_EXIT_CONFIG : *ret_exit;
         return err;
     }
-    job.state = run->options.state_dir != NULL;
     job.servers = (uint32_t)run->options.servers;
     job.workers = (uint32_t)run->options.workers;
     *ret_exit = GK_EXIT_CONFIG;
@@ -354,6 +385,9 @@ enum gk_err gk_run_config_load(struct gk_run_config *run, int argc, char **argv,
 
 void gk_run_config_fini(struct gk_run_config *run)
 {
+    if (run->temporary_state[0]) {
+        (void)rmdir(run->temporary_state); /* fails when it is not empty: it is kept then */
+    }
     gk_config_free(run->config);
     gk_faults_free(run->faults);
     gk_args_fini(&run->args);

@@ -32,6 +32,7 @@ struct gk_run_config {
     char job[32];             /* the name that was made up when none was given */
     struct gk_faults *faults; /* the script of --faults; NULL: none */
     struct gk_args args;      /* the command line with what a script and a state directory add */
+    char temporary_state[64]; /* made for a script that needs one; "": none */
 };
 
 /* Flags, variables, file; then the options of the job in --state-dir, which count where nothing

@@ -1,4 +1,5 @@
 """Fault scripts against real daemons: run.py BIN_DIR [NAME ...], each NAME a script in this folder; all of them without.
+run.py BIN_DIR --seeds N NAME: one script with the seeds 1 to N, and the hash of each run.
 
 A script says itself what must hold.  This runner adds what a script cannot see: that the false one fails with a line for
 each expectation, that no process and no file is left behind, and the orders of start-in-every-order.  Prints
@@ -113,11 +114,39 @@ def test(name):
         SPECIAL[name]()
     elif name in WITH_STATE:
         plain(name, "--state-dir", "STATE")
+        if name == "kill-worker":
+            plain(name)  # the directory that it then makes is gone: run() looks at TMPDIR
     else:
         plain(name)
 
 
+def seeds(count, name):
+    """The script with one seed after the other; what is drawn from them differs, the model does not."""
+    hashes = set()
+    for seed in range(1, count + 1):
+        text, changes = re.subn(r"^seed: .*$", f"seed: {seed}", text_of(name), flags=re.M)
+        expect(changes == 1, f"{name} has no line 'seed:'")
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write(text)
+            file.flush()
+            code, output = run(file.name)
+        expect(code == 0, f"{name} with seed {seed} ended with {code}:\n{output}")
+        found = re.search(r"^ *model hash +(\w+)", output, re.M)
+        restarts = re.search(r"^ *restarts +(\d+)", output, re.M)
+        expect(found and restarts, f"no hash or no restarts in\n{output}")
+        hashes.add(found.group(1))
+        print(f"seed {seed}: {found.group(1)}, {restarts.group(1)} restarts", flush=True)
+    expect(len(hashes) == 1, f"{len(hashes)} models: {hashes}")
+    print(f"{count} passed, 0 failed")
+
+
 def main():
+    if sys.argv[2:3] == ["--seeds"]:
+        try:
+            seeds(int(sys.argv[3]), sys.argv[4])
+        except (Failure, subprocess.TimeoutExpired) as error:
+            sys.exit(f"FAILED {error}")
+        return
     names = sys.argv[2:] or sorted(f[:-5] for f in os.listdir(HERE) if f.endswith(".yaml"))
     passed = failed = 0
     for name in names:

@@ -195,44 +195,63 @@ Test(tool_faults_read, files_that_are_none)
     cr_assert_eq(read_text("? [a]\n: b\n", &faults), GK_E_CONFIG);
 }
 
-/* Against a job: daemons that it has not, state that it does not keep, starts that never come. */
+/* Against a job: daemons that it has not, starts that never come. */
 Test(tool_faults_read, checks_against_the_job)
 {
     static const struct {
         const char *text;
-        bool state;
         const char *says; /* NULL: good */
     } cases[] = {
-        {ONE "    do: kill\n    who: worker 2\n", false, NULL},
-        {ONE "    do: kill\n    who: worker 3\n", false, "there is no worker 3: the job has 3"},
-        {ONE "    do: drop\n    who: worker 0\n    with: server 2\n", false, "no server 2"},
-        {ONE "    do: kill\n    who: server 1\n", false, "without --state-dir"},
-        {ONE "    do: restart\n    who: all\n", false, "without --state-dir"},
-        {ONE "    do: kill\n    who: server 1\n", true, NULL},
-        {ONE "    do: kill\n    who: server 1\nexpect: {exit: 69}\n", false, NULL},
-        {ONE "    do: kill\n    who: server 1\nexpect: {exit: 0}\n", false, "--state-dir"},
-        {ONE "    do: disk-full\n    who: server 1\nexpect: {exit: 69}\n", false, "--state-dir"},
-        {ONE "    do: freeze\n    who: servers\n    for: 1 s\n", false, NULL},
-        {"start: [server 0, server 1, worker 0, worker 1, worker 2]\n", false, NULL},
-        {"start: [server 0, worker 0, worker 1, worker 2]\n", false, "nobody ever starts server 1"},
+        {ONE "    do: kill\n    who: worker 2\n", NULL},
+        {ONE "    do: kill\n    who: worker 3\n", "there is no worker 3: the job has 3"},
+        {ONE "    do: drop\n    who: worker 0\n    with: server 2\n", "no server 2"},
+        {ONE "    do: kill\n    who: server 1\n", NULL},
+        {"start: [server 0, server 1, worker 0, worker 1, worker 2]\n", NULL},
+        {"start: [server 0, worker 0, worker 1, worker 2]\n", "nobody ever starts server 1"},
         {"start: [server 0, server 1, worker 0, worker 1]\n" ONE
          "    do: start\n    who: worker 2\n",
-         false, NULL},
-        {"start: [server 0, server 5, worker 0, worker 1]\n", false, "no server 5"},
+         NULL},
+        {"start: [server 0, server 5, worker 0, worker 1]\n", "no server 5"},
     };
     const struct gk_faults_job job = {.servers = 2, .workers = 3};
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct gk_faults_job with = job;
         struct gk_faults *faults;
         enum gk_err err;
 
-        with.state = cases[i].state;
         cr_assert_eq(read_text(cases[i].text, &faults), GK_OK, "%s", words.text);
-        err = gk_faults_check(faults, &with, &words);
+        err = gk_faults_check(faults, &job, &words);
         cr_expect_eq(err, cases[i].says ? GK_E_CONFIG : GK_OK, "case %zu: %s", i, words.text);
         cr_expect(!cases[i].says || strstr(words.text, cases[i].says), "case %zu: %s", i,
                   words.text);
+        gk_faults_free(faults);
+    }
+}
+
+/* Who dies and is to go on as if it had not needs a directory. */
+Test(tool_faults_read, need_of_state)
+{
+    static const struct {
+        const char *text;
+        bool needed;
+    } cases[] = {
+        {ONE "    do: kill\n    who: server 1\n", true},
+        {ONE "    do: restart\n    who: all\n", true},
+        {ONE "    do: kill\n    who: server 1\nexpect: {exit: 69}\n", false},
+        {ONE "    do: kill\n    who: server 1\nexpect: {exit: 0}\n", true},
+        {ONE "    do: kill\n    who: worker 1\n", false},
+        {ONE "    do: kill\n    who: worker 1\nexpect: {same-hash: true}\n", true},
+        {ONE "    do: kill\n    who: launcher\nexpect: {exit: 137}\n", false},
+        {ONE "    do: lose-state\n    who: worker 1\n", true},
+        {ONE "    do: disk-full\n    who: server 1\nexpect: {exit: 69}\n", true},
+        {ONE "    do: freeze\n    who: servers\n    for: 1 s\nexpect: {same-hash: true}\n", false},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct gk_faults *faults;
+
+        cr_assert_eq(read_text(cases[i].text, &faults), GK_OK, "%s", words.text);
+        cr_expect_eq(gk_faults_need_state(faults), cases[i].needed, "case %zu", i);
         gk_faults_free(faults);
     }
 }
