@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DIRS_MAX = 1024, NOTE_BYTES = 80, NOTES = 6 };
+enum { DIRS_MAX = 1024, NOTE_BYTES = 80, NOTES = 6, TRIES_MAX = 20 };
 
 struct export_options {
     const char *output;
@@ -192,6 +192,17 @@ static const char *check(struct export *export, struct gk_words *words)
     return NULL;
 }
 
+static void close_model(struct export *export)
+{
+    gk_shards_close(export->shards);
+    free(export->tensors);
+    free(export->params);
+    export->shards = NULL;
+    export->tensors = NULL;
+    export->params = NULL;
+    export->model_hash = 0;
+}
+
 static int start(struct export *export, const struct gk_config *config, struct gk_words *words)
 {
     const char *const *dirs;
@@ -207,10 +218,17 @@ static int start(struct export *export, const struct gk_config *config, struct g
         return GK_EXIT_USAGE;
     }
     export->version_given = gk_config_text(config, "at") != NULL;
-    if (gk_shards_open(dirs, count, false, &export->shards, &code, words) != GK_OK) {
-        return code;
+    for (int tries = 0; tries < TRIES_MAX; tries++) {
+        if (gk_shards_open(dirs, count, false, &export->shards, &code, words) == GK_OK) {
+            code = run(export, words);
+        }
+        /* A living server removes what it has folded: look at what is there now. */
+        if (code != GK_EXIT_CONFIG || !strstr(words->text, "No such file")) {
+            break;
+        }
+        close_model(export);
     }
-    return run(export, words);
+    return code;
 }
 
 int gk_tool_export(int argc, char **argv)
@@ -239,9 +257,7 @@ int gk_tool_export(int argc, char **argv)
     if (code != GK_EXIT_OK) {
         (void)fprintf(stderr, "gkps export: %s\n", words.text);
     }
-    gk_shards_close(export.shards);
-    free(export.tensors);
-    free(export.params);
+    close_model(&export);
     gk_config_free(config);
     return code;
 }

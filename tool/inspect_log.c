@@ -145,13 +145,13 @@ static void scan_segment(struct scan *scan)
             looks = 0;
             continue;
         }
-        if (err != GK_E_CORRUPT) {
-            scan->problem = why;
-            break;
-        }
         scan->torn_bytes = 0;
         scan->torn.text[0] = scan->problem.text[0] = '\0';
-        judge_end(scan, &why);
+        if (err == GK_E_CORRUPT) {
+            judge_end(scan, &why);
+        } else {
+            scan->problem = why;
+        }
         looks++;
         if (!scan->newest || (!scan->torn.text[0] && !scan->problem.text[0])) {
             break;

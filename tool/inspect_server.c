@@ -9,7 +9,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { OPENS_MAX = 3 }; /* a living server folds: files that were listed may be gone */
+enum { OPENS_MAX = 20 }; /* a living server folds: files that were listed may be gone */
 
 static void set_problem(json_t *object, const struct gk_words *words)
 {
@@ -93,7 +93,7 @@ static void put_spec(const struct gk_image *image, json_t *object)
 }
 
 /* From the oldest snapshot through the whole log: every state hash on the way. */
-static void replay(struct gk_archive *archive, json_t *object)
+static enum gk_err replay(struct gk_archive *archive, json_t *object)
 {
     const struct gk_archive_wish wish = {.version = GK_ARCHIVE_NEWEST, .from_oldest = true};
     struct gk_archived state;
@@ -103,7 +103,7 @@ static void replay(struct gk_archive *archive, json_t *object)
 
     if (err) {
         set_problem(object, &words);
-        return;
+        return err;
     }
     (void)json_object_set_new(object, "initialised", json_boolean(state.image->initialised));
     (void)json_object_set_new(object, "version", gk_json_integer(state.image->version));
@@ -121,6 +121,7 @@ static void replay(struct gk_archive *archive, json_t *object)
     }
     put_spec(state.image, object);
     gk_archived_fini(archive, &state);
+    return GK_OK;
 }
 
 /* *ret_gone: a file that was listed is not there any more. */
@@ -160,7 +161,7 @@ static void inspect(struct gk_archive *archive, bool records, json_t *object, bo
     if (first.text[0]) {
         set_problem(object, &first);
     } else {
-        replay(archive, object);
+        *ret_gone = replay(archive, object) == GK_E_NOTFOUND;
     }
 }
 

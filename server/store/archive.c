@@ -365,7 +365,8 @@ static enum gk_err next_record(struct attempt *attempt, struct gk_record *ret, u
         walk->torn.text[0] = '\0';
         err = gk_walk_next(walk, archive->ops, archive->queue, ret, ret_memory, words);
         if (archive->locked || looks == LOOKS_MAX ||
-            (err != GK_E_CORRUPT && !(err == GK_E_NOTFOUND && walk->torn.text[0]))) {
+            (err != GK_E_CORRUPT && err != GK_E_IO && /* IO: it became shorter */
+             !(err == GK_E_NOTFOUND && walk->torn.text[0]))) {
             return err;
         }
         (void)nanosleep(&wait, NULL); /* sooner does no harm */

@@ -182,8 +182,12 @@ def test_two_runs_of_one_folder():
             run.wait_steps(1)
             code, out, err = gkps("run", "--state-dir", folder)
             expect(code == 75 and "in use" in err, f"{code}\n{out}{err}")
-            code, out, err = gkps("inspect", folder)  # reading is free
-            expect(code == 0, f"inspect beside a living job: {code}\n{out}{err}")
+            model = os.path.join(top, "m.npz")
+            for number in range(4):  # reading is free, also while logs are folded and removed
+                run.wait_steps((number + 1) * 30)
+                for args in (["inspect", folder], ["export", folder, "-o", model]):
+                    code, out, err = gkps(*args)
+                    expect(code == 0, f"{args} beside a living job: {code}\n{out}{err}")
 
 
 def newest_log(folder):
