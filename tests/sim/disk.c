@@ -500,7 +500,8 @@ void gk_sim_disk_next_life(struct gk_disk *disk)
 {
     GK_ASSERT(!disk->locked);
     disk->dead = false;
-    disk->die_at = 0;
+    disk->die_at = disk->die_again > 0 ? disk->calls + disk->die_again : 0;
+    disk->die_again = 0;
 }
 
 static bool survives(struct gk_disk *disk, enum gk_sim_loss loss)

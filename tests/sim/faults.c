@@ -218,6 +218,8 @@ static void after_proc(struct gk_sim *sim, uint32_t proc)
         stop(sim, gk_sim_proc_node(proc));
     } else if (strikes(sim, lose_chance(sim, proc))) {
         gk_sim_proc_kill(sim, proc, true, gk_sim_below(&sim->rng, f->down_us_max + 1));
+    } else if (strikes(sim, f->power_worker)) {
+        gk_sim_proc_power_off(sim, proc, gk_sim_below(&sim->rng, f->down_us_max + 1));
     } else if (strikes(sim, f->twin)) {
         twin(sim, proc);
     }

@@ -1,5 +1,6 @@
 /* The command line.  Whatever fails prints the one line that replays it; the last line counts. */
 #include "common/assert.h"
+#include "tests/sim/crashes.h"
 #include "tests/sim/enumerate.h"
 #include "tests/sim/sim.h"
 #include "tests/sim/stories.h"
@@ -40,8 +41,9 @@ static const struct plant plants[] = {
 enum { PLANTS_COUNT = sizeof(plants) / sizeof(plants[0]) };
 
 struct arguments {
-    uint64_t seeds, from;
-    bool has_seeds, one, trace, twice, all_stories, enumerate, disks, expect_failure;
+    uint64_t seeds, from, crash;
+    bool has_seeds, one, trace, twice, all_stories, enumerate, crashes, all_crashes, disks;
+    bool expect_failure;
     const char *story;
     const struct plant *plant;
 };
@@ -139,11 +141,11 @@ static void run_stories(struct gk_sim *sim, const struct arguments *args, struct
 {
     uint32_t count;
     const struct gk_sim_story *stories = gk_sim_stories(&count);
-    struct gk_sim_plants planted = {0};
+    struct gk_sim_setup setup = {.trace = args->trace, .disks = args->disks};
     bool found = false;
 
     if (args->plant) {
-        planted = args->plant->plants;
+        setup.plants = args->plant->plants;
     }
     for (uint32_t i = 0; i < count; i++) {
         char what[WORDS_BYTES / 2];
@@ -153,9 +155,10 @@ static void run_stories(struct gk_sim *sim, const struct arguments *args, struct
             continue;
         }
         found = true;
-        (void)snprintf(what, sizeof(what), "--story %s", stories[i].name);
+        (void)snprintf(what, sizeof(what), "--story %s%s", stories[i].name,
+                       args->disks ? " --disks" : "");
         set_replay(what, args->plant);
-        passed = gk_sim_story_run(sim, &stories[i], &planted, args->trace);
+        passed = gk_sim_story_run(sim, &stories[i], &setup);
         printf("%s %s: %s\n", passed ? "ok  " : "FAIL", stories[i].name, stories[i].what);
         if (!passed) {
             printf("     %s: %s\n%s", sim->failure.checker, sim->failure.words.text, replay);
@@ -184,13 +187,26 @@ static void run_enumeration(struct gk_sim *sim, const struct arguments *args, st
     }
 }
 
+static void run_crashes(struct gk_sim *sim, const struct arguments *args, struct counts *counts)
+{
+    const struct gk_sim_crashes which = {
+        .seed = args->from, .only = args->crash, .all = args->all_crashes, .trace = args->trace};
+    bool passed;
+
+    set_replay("--all-crashes", NULL);
+    passed = gk_sim_crashes(sim, &which);
+    counts->passed += passed;
+    counts->failed += !passed;
+}
+
 static void usage(void)
 {
     printf("usage: gk_sim [--seeds N] [--from X | --commit HEX] [--disks] [--plant NAME] "
            "[--expect-failure] [--twice]\n"
            "       gk_sim --seed X [--disks] [--plant NAME] [--trace]\n"
            "       gk_sim --stories | --story NAME [--trace]\n"
-           "       gk_sim --exhaustive\n\n"
+           "       gk_sim --exhaustive\n"
+           "       gk_sim --crashes | --all-crashes [--from X] [--crash N --trace]\n\n"
            "Runs whole clusters in virtual time, with faults drawn from seeds; docs/simulator.md "
            "tells more.\nPlanted bugs, each to be caught:\n");
     for (size_t i = 0; i < PLANTS_COUNT; i++) {
@@ -242,6 +258,9 @@ static bool parse_pair(struct arguments *args, const char *name, const char *val
     if (strcmp(name, "--from") == 0) {
         return number(value, 0, &args->from);
     }
+    if (strcmp(name, "--crash") == 0) {
+        return number(value, 0, &args->crash);
+    }
     if (strcmp(name, "--commit") == 0) {
         return commit_seed(value, &args->from);
     }
@@ -260,6 +279,7 @@ static bool parse_flag(struct arguments *args, const char *name)
     } flags[] = {
         {"--trace", &args->trace},         {"--twice", &args->twice},
         {"--stories", &args->all_stories}, {"--exhaustive", &args->enumerate},
+        {"--crashes", &args->crashes},     {"--all-crashes", &args->all_crashes},
         {"--disks", &args->disks},         {"--expect-failure", &args->expect_failure},
     };
 
@@ -290,7 +310,7 @@ static bool parse(struct arguments *args, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    struct arguments args = {.seeds = 1000};
+    struct arguments args = {.seeds = 1000, .crash = GK_SIM_CRASHES_ALL};
     struct counts counts = {0};
     struct gk_sim *sim;
 
@@ -312,7 +332,11 @@ int main(int argc, char **argv)
     if (args.enumerate) {
         run_enumeration(sim, &args, &counts);
     }
-    if (args.has_seeds || (!args.story && !args.all_stories && !args.enumerate)) {
+    if (args.crashes || args.all_crashes) {
+        run_crashes(sim, &args, &counts);
+    }
+    if (args.has_seeds || (!args.story && !args.all_stories && !args.enumerate && !args.crashes &&
+                           !args.all_crashes)) {
         printf("seeds 0x%" PRIx64 " to 0x%" PRIx64 "\n", args.from, args.from + args.seeds - 1);
         run_seeds(sim, &args, &counts);
     }

@@ -87,6 +87,7 @@ static void draw_faults(struct gk_sim_faults *f, struct gk_sim_rng *rng)
     f->stop_worker = swarm(rng, 200, 2000);
     if (gk_sim_chance(rng, 2, 5)) {
         f->lose_worker = swarm(rng, 1000, 6000);
+        f->power_worker = swarm(rng, 500, 4000);
         f->twin = swarm(rng, 200, 1000);
         f->reinit = gk_sim_chance(rng, 1, 2);
     }
@@ -133,7 +134,8 @@ static void draw_store(struct gk_sim_options *o, struct gk_sim_rng *rng)
                   : gk_sim_chance(rng, 3, 4) ? GK_SYNC_INTERVAL
                                              : GK_SYNC_NEVER;
     store->fold_every = gk_sim_chance(rng, 1, 8) ? 0 : gk_sim_between(rng, 1, 30);
-    store->log_bytes_max = gk_sim_chance(rng, 1, 2) ? 0 : gk_sim_between(rng, 128, 512) << 10;
+    store->log_bytes_max =
+        gk_sim_chance(rng, 1, 2) ? GK_SIM_LOG_BYTES : gk_sim_between(rng, 128, 512) << 10;
     store->keep_versions = gk_sim_chance(rng, 1, 2) ? 0 : gk_sim_between(rng, 1, 60);
     store->block_floats = gk_sim_chance(rng, 1, 2) ? 0 : (uint32_t)gk_sim_between(rng, 4, 64);
     store->batch_bytes = gk_sim_chance(rng, 1, 2) ? 0 : gk_sim_between(rng, 1, 16 * 1024);
@@ -188,7 +190,8 @@ void gk_sim_options_calm(struct gk_sim_options *options, uint32_t workers, uint3
 
 bool gk_sim_options_lossy(const struct gk_sim_options *options)
 {
-    return options->faults.lose_worker > 0 || options->faults.twin > 0;
+    return options->faults.lose_worker > 0 || options->faults.twin > 0 ||
+           options->faults.power_worker > 0;
 }
 
 static void print_store(const struct gk_sim_store_options *store, const struct gk_sim_faults *f)
@@ -229,11 +232,11 @@ void gk_sim_options_print(const struct gk_sim_options *o)
            f->drop, f->duplicate, f->delay, f->delay_us_max, f->corrupt, f->late, f->replay,
            f->stranger, f->reorder ? ", reordered" : "");
     printf("  processes, of 100000 steps: shard killed %" PRIu32 " stopped %" PRIu32
-           ", worker killed %" PRIu32 " stopped %" PRIu32 " lost %" PRIu32 " twin %" PRIu32
-           ", disconnected %" PRIu32 ", partition %" PRIu32 ", pause %" PRIu32
+           ", worker killed %" PRIu32 " stopped %" PRIu32 " lost %" PRIu32 " power failure %" PRIu32
+           " twin %" PRIu32 ", disconnected %" PRIu32 ", partition %" PRIu32 ", pause %" PRIu32
            ", clock jump %" PRIu32 ", all frozen %" PRIu32 "\n",
-           f->kill_shard, f->stop_shard, f->kill_worker, f->stop_worker, f->lose_worker, f->twin,
-           f->disconnect, f->partition, f->pause, f->jump, f->freeze);
+           f->kill_shard, f->stop_shard, f->kill_worker, f->stop_worker, f->lose_worker,
+           f->power_worker, f->twin, f->disconnect, f->partition, f->pause, f->jump, f->freeze);
     printf("  for up to (us): down %" PRIu64 ", partition %" PRIu64 ", pause %" PRIu64
            ", jump %" PRIu64 ", frozen %" PRIu64 "; deadline %" PRIu64 "; slow work %" PRIu32
            "/1000 up to %" PRIu64 "%s\n",

@@ -19,6 +19,9 @@ enum {
     GK_SIM_STEPS_MAX = 80,
 };
 
+/* More than a log ever has here; without a limit its room would be taken in steps of 8 MiB. */
+#define GK_SIM_LOG_BYTES (UINT64_C(4) << 20)
+
 /* Bugs of the simulator's own shells. */
 enum gk_sim_plant {
     /* The push is sent before residual and push are in the slot. */
@@ -44,6 +47,7 @@ struct gk_sim_faults {
     uint32_t kill_shard, stop_shard;   /* kill -9, SIGTERM; what is durable stays */
     uint32_t kill_worker, stop_worker; /* what is in its slot stays */
     uint32_t lose_worker;              /* kill -9, and the slot is gone */
+    uint32_t power_worker;             /* as a kill, and its slot is perhaps damaged */
     uint32_t twin;                     /* paused, and a new life takes its rank */
     uint32_t disconnect, partition, pause, jump;
     uint32_t freeze; /* all processes stand still together, as when a machine sleeps */

@@ -2,7 +2,10 @@
  *
  * The slot holds the residual and, in the core's ring, the encoded pushes of the steps below
  * slot_step.  A step makes the next residual beside it; both change places when PERSIST ends, and
- * not before.  So a kill at any moment finds a residual and pushes that belong together. */
+ * not before.  So a kill at any moment finds a residual and pushes that belong together.
+ *
+ * A power failure that finds pages unwritten damages what they hold: then the slot says LOST, and
+ * its identity is the last one, or the one before. */
 #include "common/assert.h"
 #include "common/exit.h"
 #include "common/limits.h"
@@ -203,6 +206,13 @@ static void check_remembered(struct gk_sim *sim, const struct gk_sim_proc *proc,
     }
 }
 
+static void remember(struct gk_sim_proc *proc, const struct gk_worker_identity *identity)
+{
+    proc->incarnation = identity->incarnation;
+    proc->identities[1] = proc->identities[0];
+    proc->identities[0] = *identity;
+}
+
 static void perform(struct gk_sim *sim, uint32_t index, struct gk_worker_action *action)
 {
     struct gk_sim_proc *proc = &sim->procs[index];
@@ -234,7 +244,7 @@ static void perform(struct gk_sim *sim, uint32_t index, struct gk_worker_action 
         }
         break;
     case GK_WORKER_REMEMBER:
-        proc->incarnation = action->identity.incarnation;
+        remember(proc, &action->identity);
         break;
     case GK_WORKER_INSTALL:
         install(sim, proc, action);
@@ -358,6 +368,24 @@ void gk_sim_proc_work(struct gk_sim *sim, const struct gk_sim_event *event)
     gk_sim_proc_step(sim, index, &done);
 }
 
+/* The flip had happened, but the process died before its core knew: what that does with the news
+ * dies with it. */
+static void finish_persist(struct gk_sim *sim, struct gk_sim_proc *proc)
+{
+    struct gk_worker_event done = {.kind = GK_WORKER_PERSISTED};
+    uint32_t node = gk_sim_proc_node(index_of(sim, proc));
+
+    if (gk_worker_phase(proc->core) != GK_PHASE_PERSISTING ||
+        (sim->options.plants.shell & GK_SIM_PLANT_SEND_BEFORE_FLIP) != 0 ||
+        !gk_sim_chance(&sim->rng, 1, 2)) {
+        return;
+    }
+    flip(sim, proc, proc->step);
+    done.now_us = gk_sim_clock(sim, node);
+    gk_worker_step(proc->core, &done, sim->worker_dying);
+    gk_worker_actions_clear(sim->worker_dying);
+}
+
 /* GK_SIM_NEVER: for good. */
 void gk_sim_proc_kill(struct gk_sim *sim, uint32_t index, bool lose, uint64_t down_us)
 {
@@ -369,6 +397,7 @@ void gk_sim_proc_kill(struct gk_sim *sim, uint32_t index, bool lose, uint64_t do
         return;
     }
     gk_sim_say(sim, start.node, "ends%s", lose ? ", and its slot is lost" : "");
+    finish_persist(sim, proc);
     node->state = down_us == GK_SIM_NEVER ? GK_SIM_ENDED : GK_SIM_ABSENT;
     node->life++;
     node->timer++;
@@ -392,6 +421,29 @@ void gk_sim_proc_kill(struct gk_sim *sim, uint32_t index, bool lose, uint64_t do
     }
 }
 
+/* Whether the pages of the slot had all been written is up to the system. */
+void gk_sim_proc_power_off(struct gk_sim *sim, uint32_t index, uint64_t down_us)
+{
+    bool written = gk_sim_chance(&sim->rng, 1, 2);
+
+    sim->stats.power_failures++;
+    gk_sim_proc_kill(sim, index, !written, down_us);
+    sim->procs[index].damaged = !written;
+}
+
+static void resume_damaged(struct gk_sim *sim, struct gk_sim_proc *proc)
+{
+    struct gk_worker_slot slot = {.state = GK_SLOT_LOST};
+
+    proc->damaged = false;
+    slot.identity = proc->identities[gk_sim_below(&sim->rng, 2)];
+    if (slot.identity.rank != proc->rank) { /* nothing of use was ever written down */
+        return;
+    }
+    proc->incarnation = slot.identity.incarnation;
+    gk_worker_resume(proc->core, &slot);
+}
+
 static void new_life(struct gk_sim *sim, struct gk_sim_proc *proc)
 {
     proc->config.takeover = gk_sim_chance(&sim->rng, 1, 2);
@@ -405,6 +457,10 @@ static void new_life(struct gk_sim *sim, struct gk_sim_proc *proc)
     proc->lost = false;
     gk_worker_free(proc->core);
     core_new(sim, proc);
+    if (proc->damaged) {
+        resume_damaged(sim, proc);
+        return;
+    }
     if (proc->rank == 0 && sim->options.faults.reinit) {
         proc->init = gk_sim_ledger_new_init(sim);
     }

@@ -54,6 +54,8 @@ bool gk_sim_init(struct gk_sim *sim, const struct gk_sim_options *options)
     GK_ASSERT(!err);
     err = gk_worker_actions_new(options->servers, &sim->worker_actions);
     GK_ASSERT(!err);
+    err = gk_worker_actions_new(options->servers, &sim->worker_dying);
+    GK_ASSERT(!err);
     if (!gk_sim_job_init(sim)) {
         return false;
     }
@@ -90,6 +92,7 @@ void gk_sim_fini(struct gk_sim *sim)
     gk_sim_ledger_fini(sim);
     gk_sim_oracle_fini(&sim->oracle);
     gk_worker_actions_free(sim->worker_actions);
+    gk_worker_actions_free(sim->worker_dying);
     sim->ops->close(sim->vectors);
 }
 

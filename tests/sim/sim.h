@@ -178,6 +178,8 @@ struct gk_sim_proc {
     uint32_t incarnation; /* that was remembered last */
     bool twin;            /* a second process of its rank exists */
     bool lost;            /* the next life finds no slot */
+    bool damaged;         /* or one that says LOST, with one of these identities, newest first */
+    struct gk_worker_identity identities[2];
     int exit_code;
     enum gk_worker_phase phase;
 };
@@ -318,7 +320,7 @@ struct gk_sim {
     struct gk_sim_pair pairs[GK_SIM_PROCS_MAX][GK_SIM_SHARDS_MAX];
     uint64_t routes;
     struct gk_server_actions *server_actions, *server_dying;
-    struct gk_worker_actions *worker_actions;
+    struct gk_worker_actions *worker_actions, *worker_dying;
     struct gk_sim_packet *history[GK_SIM_HISTORY];
     uint32_t history_next;
     uint32_t fault_budget;
@@ -475,6 +477,7 @@ void gk_sim_proc_free(struct gk_sim *sim, uint32_t proc);
 void gk_sim_proc_step(struct gk_sim *sim, uint32_t proc, struct gk_worker_event *event);
 void gk_sim_proc_work(struct gk_sim *sim, const struct gk_sim_event *event);
 void gk_sim_proc_kill(struct gk_sim *sim, uint32_t proc, bool lose, uint64_t down_us);
+void gk_sim_proc_power_off(struct gk_sim *sim, uint32_t proc, uint64_t down_us);
 void gk_sim_proc_start(struct gk_sim *sim, uint32_t proc);
 
 /* faults.c */

@@ -240,6 +240,26 @@ const struct gk_sim_story *gk_sim_stories(uint32_t *ret_count)
         {"all-asleep", "all processes stand still for longer than the deadline, at every stage",
          short_deadline, gk_story_all_asleep},
         {"no-server", "one server never comes: the deadline names it", NULL, gk_story_no_server},
+        {"full-disk-mid-record", "half a record is written, taken back, and tried again",
+         gk_story_with_disks, gk_story_full_disk},
+        {"eio-then-success", "a sync fails, the next one would succeed, and the data is gone",
+         gk_story_with_disks, gk_story_sync_fails},
+        {"eio-at-the-start", "a sync fails in the next life, and the one after that sees no loss",
+         gk_story_large_records, gk_story_sync_fails_at_start},
+        {"served-from-page-cache", "a kill before the sync; the next life serves it; then no power",
+         gk_story_interval, gk_story_page_cache},
+        {"torn-tail", "the power fails in the middle of each record", gk_story_with_disks,
+         gk_story_torn_tail},
+        {"tail-comes-again", "interval: a power failure takes what the workers still hold",
+         gk_story_interval, gk_story_tail_again},
+        {"lost-tail-of-one-shard", "never: one shard goes back, and all workers say ROLLBACK",
+         gk_story_never, gk_story_lost_tail},
+        {"killed-without-syncs", "never: a kill at every version takes nothing", gk_story_never,
+         gk_story_never_killed},
+        {"leave-and-no-power", "LEAVE is confirmed, then the power fails", gk_story_with_disks,
+         gk_story_leave_synced},
+        {"fold-dies", "the process dies in each call of a fold", gk_story_long_with_disks,
+         gk_story_fold_dies},
     };
 
     *ret_count = sizeof(stories) / sizeof(stories[0]);
@@ -247,20 +267,23 @@ const struct gk_sim_story *gk_sim_stories(uint32_t *ret_count)
 }
 
 bool gk_sim_story_run(struct gk_sim *sim, const struct gk_sim_story *story,
-                      const struct gk_sim_plants *plants, bool trace)
+                      const struct gk_sim_setup *setup)
 {
     struct gk_sim_options options;
 
     gk_sim_options_calm(&options, 2, 2, 5);
+    if (setup->disks) {
+        gk_story_with_disks(&options);
+    }
     if (story->setup) {
         story->setup(&options);
     }
-    options.plants = *plants;
+    options.plants = setup->plants;
     memset(&told, 0, sizeof(told));
     if (!gk_sim_init(sim, &options)) {
         return false;
     }
-    sim->trace = trace;
+    sim->trace = setup->trace;
     story->tell(sim);
     return !gk_sim_failed(sim);
 }

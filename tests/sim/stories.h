@@ -14,8 +14,14 @@ struct gk_sim_story {
 
 const struct gk_sim_story *gk_sim_stories(uint32_t *ret_count);
 
+struct gk_sim_setup {
+    struct gk_sim_plants plants;
+    bool trace;
+    bool disks; /* also in stories that need none */
+};
+
 /* False: it failed, see sim->failure.  The caller calls gk_sim_fini() either way. */
 bool gk_sim_story_run(struct gk_sim *sim, const struct gk_sim_story *story,
-                      const struct gk_sim_plants *plants, bool trace);
+                      const struct gk_sim_setup *setup);
 
 #endif
