@@ -46,10 +46,8 @@ static const struct gk_program program = {
         "such a file.\n"
         "\n"
         "Exit codes: 0 written, 64 usage, 65 a directory is damaged, 74 the file cannot be "
-        "written, 75\n"
-        "a directory is locked, 78 shards are missing, do not belong together or do "
-        "not have\n"
-        "that version.\n",
+        "written, 78\n"
+        "shards are missing, do not belong together or do not have that version.\n",
     .options = options_table,
     .options_count = sizeof(options_table) / sizeof(options_table[0]),
     .positional_max = DIRS_MAX,
