@@ -192,28 +192,22 @@ static enum gk_err open_files(struct gk_archive *archive, struct gk_words *words
     return err ? err : archive->ops->open(&archive->queue, words);
 }
 
-enum gk_err gk_archive_open(const char *directory, bool lock, const struct gk_vector_ops *ops,
-                            struct gk_archive **ret_archive, struct gk_words *words)
+enum gk_err gk_archive_open_place(const struct gk_place *place, bool lock,
+                                  const struct gk_vector_ops *ops, struct gk_archive **ret_archive,
+                                  struct gk_words *words)
 {
     struct gk_archive *archive = calloc(1, sizeof(*archive));
     struct gk_words own;
-    int number = 0;
     enum gk_err err;
 
     words = words ? words : &own;
     if (!archive) {
+        place->ops->close(place->disk);
         return no_memory(words);
     }
     archive->ops = ops;
     archive->locked = lock;
-    archive->place.ops = gk_disk_system();
-    strncpy(archive->place.directory, directory, sizeof(archive->place.directory) - 1);
-    err = gk_disk_open(directory, false, &archive->place.disk, &number);
-    if (err) {
-        (void)gk_place_failed(&archive->place, ".", "open the directory", err, number, words);
-        free(archive);
-        return err;
-    }
+    archive->place = *place;
     err = open_files(archive, words);
     if (err) {
         gk_archive_close(archive);
@@ -221,6 +215,18 @@ enum gk_err gk_archive_open(const char *directory, bool lock, const struct gk_ve
     }
     *ret_archive = archive;
     return GK_OK;
+}
+
+enum gk_err gk_archive_open(const char *directory, bool lock, const struct gk_vector_ops *ops,
+                            struct gk_archive **ret_archive, struct gk_words *words)
+{
+    struct gk_place place = {.ops = gk_disk_system()};
+    int number = 0;
+    enum gk_err err = gk_disk_open(directory, false, &place.disk, &number);
+
+    strncpy(place.directory, directory, sizeof(place.directory) - 1);
+    return err ? gk_place_failed(&place, ".", "open the directory", err, number, words)
+               : gk_archive_open_place(&place, lock, ops, ret_archive, words);
 }
 
 void gk_archive_close(struct gk_archive *archive)

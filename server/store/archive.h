@@ -30,6 +30,10 @@ struct gk_archive {
  * living process has it.  GK_E_CORRUPT, GK_E_IO, GK_E_LIMIT, GK_E_NOMEM; words name the file. */
 enum gk_err gk_archive_open(const char *directory, bool lock, const struct gk_vector_ops *ops,
                             struct gk_archive **ret_archive, struct gk_words *words);
+/* The same of a directory that is open: its disk is taken, also on failure. */
+enum gk_err gk_archive_open_place(const struct gk_place *place, bool lock,
+                                  const struct gk_vector_ops *ops, struct gk_archive **ret_archive,
+                                  struct gk_words *words);
 void gk_archive_close(struct gk_archive *archive); /* accepts NULL */
 
 struct gk_archive_wish {

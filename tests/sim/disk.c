@@ -406,8 +406,8 @@ static enum gk_err disk_sync(struct gk_file *file, int *ret_errno)
 
 static enum gk_err disk_sync_directory(struct gk_disk *disk, int *ret_errno)
 {
-    if (!lives(disk, ret_errno)) {
-        return GK_E_IO;
+    if (!lives(disk, ret_errno) || ++disk->syncs == disk->fail_at) {
+        return GK_E_IO; /* nothing of it is lost: names are in a journal */
     }
     if (!disk->no_sync) {
         copy_names(disk->safe_names, disk->names);

@@ -39,8 +39,8 @@ struct gk_disk {
     uint64_t die_at;    /* in this one the process dies; 0: in none */
     uint64_t die_again; /* in this call of the next life; 0: in none */
     bool dead;          /* the process: no call has any effect any more */
-    uint64_t syncs;     /* of files, so far */
-    uint64_t fail_at;   /* this sync of a file fails; 0: none */
+    uint64_t syncs;     /* so far */
+    uint64_t fail_at;   /* this one of them fails; 0: none */
     bool full;          /* nothing may grow */
     bool no_sync;       /* planted bug: confirms and does nothing */
     bool unordered;     /* names are written back in any order */

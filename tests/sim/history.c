@@ -114,27 +114,36 @@ void gk_sim_history_synced(struct gk_sim *sim, uint32_t shard)
     history->safe = history->count - 1;
 }
 
+/* Version 0 is that of the init which the shadow names: another one may have come since. */
+static void restore_init(struct gk_sim *sim, uint32_t shard)
+{
+    struct gk_sim_ledger *ledger = &sim->ledger;
+    const struct gk_sim_shadow *shadow = &ledger->shadows[shard];
+    uint64_t lo = sim->job.lo[shard], hi = sim->job.lo[shard + 1];
+    float *initial;
+    uint32_t init = 0;
+
+    if (!shadow->initialised || shadow->version > 0) {
+        return;
+    }
+    initial = calloc(sim->options.params_count, sizeof(*initial));
+    GK_ASSERT(initial);
+    while (init + 1 < ledger->inits_count && ledger->inits[init] != shadow->init_id) {
+        init++;
+    }
+    gk_sim_toy_initial(&sim->job, init, initial);
+    memcpy(ledger->params + lo, initial + lo, (hi - lo) * sizeof(float));
+    free(initial);
+}
+
 /* The ledger goes back to what this entry says. */
 static void go_back(struct gk_sim *sim, uint32_t shard, const struct gk_sim_entry *entry)
 {
-    struct gk_sim_ledger *ledger = &sim->ledger;
-    struct gk_sim_shadow *shadow = &ledger->shadows[shard];
-    uint64_t lo = sim->job.lo[shard], hi = sim->job.lo[shard + 1];
+    struct gk_sim_shadow *shadow = &sim->ledger.shadows[shard];
 
     copy_shadow(sim, shadow, &entry->shadow);
     gk_sim_ledger_take_back(sim, shard, shadow->version);
-    if (shadow->initialised && shadow->version == 0) { /* another init may have come since */
-        float *initial = calloc(sim->options.params_count, sizeof(*initial));
-        uint32_t init = 0;
-
-        GK_ASSERT(initial);
-        while (init + 1 < ledger->inits_count && ledger->inits[init] != shadow->init_id) {
-            init++;
-        }
-        gk_sim_toy_initial(&sim->job, init, initial);
-        memcpy(ledger->params + lo, initial + lo, (hi - lo) * sizeof(float));
-        free(initial);
-    }
+    restore_init(sim, shard);
 }
 
 void gk_sim_history_refused(struct gk_sim *sim, uint32_t shard)
@@ -142,6 +151,21 @@ void gk_sim_history_refused(struct gk_sim *sim, uint32_t shard)
     struct gk_sim_history *history = &sim->ledger.histories[shard];
 
     go_back(sim, shard, &history->entries[history->count - 1]);
+}
+
+/* An operator has taken the shard back to where that version was made. */
+void gk_sim_history_rewound(struct gk_sim *sim, uint32_t shard, uint64_t version)
+{
+    struct gk_sim_history *history = &sim->ledger.histories[shard];
+    uint32_t at = history->count;
+
+    while (at > 1 && history->entries[at - 1].shadow.version > version) {
+        at--;
+    }
+    go_back(sim, shard, &history->entries[at - 1]);
+    cut(history, at);
+    history->may_be = false;
+    history->kept = history->safe = at - 1;
 }
 
 static bool is_row(const struct gk_sim_shadow *shadow, uint32_t rank, const struct gk_rank_row *row)
@@ -175,6 +199,7 @@ static void take_maybe(struct gk_sim *sim, uint32_t shard)
         gk_sim_ledger_give(sim, shard, history->maybe.applied[i].rank,
                            history->maybe.applied[i].step, history->maybe.applied[i].id);
     }
+    restore_init(sim, shard);
     append(sim, history);
 }
 

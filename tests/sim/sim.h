@@ -423,6 +423,7 @@ void gk_sim_history_free(struct gk_sim_history *history);
 void gk_sim_history_offer(struct gk_sim *sim, uint32_t shard, const struct gk_record *record);
 void gk_sim_history_taken(struct gk_sim *sim, uint32_t shard, bool safe);
 void gk_sim_history_refused(struct gk_sim *sim, uint32_t shard);
+void gk_sim_history_rewound(struct gk_sim *sim, uint32_t shard, uint64_t version);
 void gk_sim_history_synced(struct gk_sim *sim, uint32_t shard);
 /* What the next life finds must be one of the entries that the crash had to leave. */
 void gk_sim_history_recover(struct gk_sim *sim, uint32_t shard, const struct gk_image *image);
@@ -441,6 +442,8 @@ bool gk_sim_storage_write(struct gk_sim *sim, const struct gk_sim_event *event,
 bool gk_sim_storage_sync(struct gk_sim *sim, uint32_t shard, struct gk_server_event *synced);
 bool gk_sim_storage_fold(struct gk_sim *sim, uint32_t shard);
 void gk_sim_storage_look(struct gk_sim *sim, uint32_t shard); /* syncs and folds that are due */
+/* What `gkps rewind` does to the directory of a shard that does not run. */
+void gk_sim_storage_rewind(struct gk_sim *sim, uint32_t shard, uint64_t version);
 void gk_sim_storage_die(struct gk_sim *sim, uint32_t shard, uint64_t calls, bool power_off);
 
 /* net.c */

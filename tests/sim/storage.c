@@ -4,6 +4,7 @@
  * be told in which of its calls that dies.  A new life opens the store and begins with an empty
  * core and fresh memory. */
 #include "common/assert.h"
+#include "server/store/rewind.h"
 #include "tests/sim/sim.h"
 
 #include <inttypes.h>
@@ -324,4 +325,39 @@ void gk_sim_storage_die(struct gk_sim *sim, uint32_t shard, uint64_t calls, bool
 
     s->disk->die_at = s->disk->calls + calls;
     s->power_off = power_off;
+}
+
+void gk_sim_storage_rewind(struct gk_sim *sim, uint32_t shard, uint64_t version)
+{
+    const struct gk_place place = {gk_sim_disk_ops(), sim->shards[shard].disk, "state"};
+    const struct gk_archive_wish newest = {.version = GK_ARCHIVE_NEWEST, .without_planes = true};
+    const struct gk_archive_wish wish = {.version = version};
+    struct gk_archived end, state;
+    struct gk_archive *archive;
+    struct gk_words words;
+    uint32_t files;
+    enum gk_err err = gk_archive_open_place(&place, true, sim->ops, &archive, &words);
+
+    if (err) {
+        gk_sim_fail(sim, "story", "shard %u cannot be rewound: %s", shard, words.text);
+        return;
+    }
+    err = gk_archive_read(archive, &newest, &end, &words);
+    if (!err) {
+        err = gk_archive_read(archive, &wish, &state, &words);
+        if (!err) {
+            uint32_t epoch = archive->epoch + 1;
+
+            err = gk_rewind_write(archive, &state, &end, epoch, &words);
+            err = err ? err : gk_rewind_cut(archive, epoch, false, &files, &words);
+            gk_archived_fini(archive, &state);
+        }
+        gk_archived_fini(archive, &end);
+    }
+    gk_archive_close(archive);
+    if (err) {
+        gk_sim_fail(sim, "story", "shard %u cannot be rewound: %s", shard, words.text);
+    } else {
+        gk_sim_history_rewound(sim, shard, version);
+    }
 }

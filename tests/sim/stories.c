@@ -258,6 +258,8 @@ const struct gk_sim_story *gk_sim_stories(uint32_t *ret_count)
          gk_story_never_killed},
         {"leave-and-no-power", "LEAVE is confirmed, then the power fails", gk_story_with_disks,
          gk_story_leave_synced},
+        {"half-rewind", "the operator rewinds, a paused worker offers its old push",
+         gk_story_twelve_steps, gk_story_half_rewind},
         {"fold-dies", "the process dies in each call of a fold", gk_story_long_with_disks,
          gk_story_fold_dies},
     };

@@ -78,6 +78,7 @@ void gk_story_no_server(struct gk_sim *sim);
 void gk_story_with_disks(struct gk_sim_options *options);
 void gk_story_long_with_disks(struct gk_sim_options *options);
 void gk_story_large_records(struct gk_sim_options *options);
+void gk_story_twelve_steps(struct gk_sim_options *options);
 void gk_story_interval(struct gk_sim_options *options);
 void gk_story_never(struct gk_sim_options *options);
 void gk_story_full_disk(struct gk_sim *sim);
@@ -89,6 +90,7 @@ void gk_story_tail_again(struct gk_sim *sim);
 void gk_story_lost_tail(struct gk_sim *sim);
 void gk_story_never_killed(struct gk_sim *sim);
 void gk_story_leave_synced(struct gk_sim *sim);
+void gk_story_half_rewind(struct gk_sim *sim);
 void gk_story_fold_dies(struct gk_sim *sim);
 
 #endif

@@ -218,3 +218,49 @@ void gk_story_fold_dies(struct gk_sim *sim)
     gk_story_expect(sim, sim->stats.restarts > 20, "each call has had it");
     gk_story_end(sim);
 }
+
+void gk_story_twelve_steps(struct gk_sim_options *options)
+{
+    gk_story_with_disks(options);
+    options->steps = 12;
+}
+
+/* It had exited for good, and is started again. */
+static void start_again(struct gk_sim *sim, uint32_t proc)
+{
+    struct gk_sim_node *node = &sim->nodes[gk_sim_proc_node(proc)];
+    struct gk_sim_event start = {.kind = GK_SIM_START,
+                                 .node = gk_sim_proc_node(proc),
+                                 .at_us = sim->now_us,
+                                 .life = node->life};
+
+    node->state = GK_SIM_ABSENT;
+    gk_sim_queue_push(&sim->queue, &start);
+}
+
+/* The operator takes the job back to version 3 while a paused worker still has its push of step 5:
+ * nobody takes that, and the next lives of all workers give up what they hold of the old epoch. */
+void gk_story_half_rewind(struct gk_sim *sim)
+{
+    gk_story_until_version(sim, 0, 5);
+    gk_story_until_version(sim, 1, 5);
+    gk_story_until_phase(sim, 1, GK_PHASE_EXCHANGING, 5);
+    gk_sim_pause(sim, gk_sim_proc_node(1), GK_SIM_SECOND);
+    gk_sim_proc_kill(sim, 0, false, GK_SIM_SECOND);
+    for (uint32_t s = 0; s < sim->options.servers; s++) {
+        gk_sim_shard_power_off(sim, s, 1000);
+        gk_sim_storage_rewind(sim, s, 3);
+    }
+    for (uint32_t r = 0; r < sim->options.workers; r++) {
+        sim->losses[r]++;
+        sim->losses_count++;
+    }
+    sim->expected_exit = GK_EXIT_REFUSED;
+    gk_story_until_ended(sim, 1);
+    gk_story_expect(sim, strstr(sim->last_words[gk_sim_proc_node(1)], "epoch 1") != NULL,
+                    "the old life says why it ends");
+    gk_story_expect(sim, sim->ledger.shadows[0].version == 3, "its push is not counted");
+    sim->expected_exit = GK_EXIT_OK;
+    start_again(sim, 1);
+    gk_story_end(sim);
+}
