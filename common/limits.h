@@ -37,8 +37,10 @@ enum {
     GK_PAUSE_US = 3 * 1000 * 1000, /* a longer gap between two events was our own (pause.h) */
     GK_RETRY_US_MIN = 50 * 1000,
     GK_RETRY_US_MAX = 2 * 1000 * 1000,
-    /* For chunks: a copy of what is still on its way makes a slow network slower. */
+    /* For chunks: a copy of what is still on its way makes a slow network slower.  So the first
+     * retry comes after twice the time that answers take, and the next ones later still. */
     GK_RETRY_BULK_US_MIN = 500 * 1000,
+    GK_RETRY_BULK_US_MAX = 8 * 1000 * 1000,
     GK_STALL_US = 5 * 1000 * 1000,        /* first stall line */
     GK_STALL_AGAIN_US = 10 * 1000 * 1000, /* and then every */
     GK_DEADLINE_S = 120,            /* for peers at the start, and for a peer that went away */
@@ -49,6 +51,10 @@ enum {
     GK_OUTBOX_MESSAGES_MAX = 256,
     /* A full window of the largest chunks, and half as much: of whom reads nothing. */
     GK_OUTBOX_BYTES_MAX = 24 * 1024 * 1024,
+    /* Smaller messages (all but chunks) have a queue and a limit of their own, and go first: no
+     * heartbeat waits for bulk, nor is dropped for it. */
+    GK_OUTBOX_BULK_BYTES = 64 * 1024,
+    GK_OUTBOX_SMALL_BYTES_MAX = 1024 * 1024,
     GK_TURN_MESSAGES_MAX = 64, /* received per socket and loop turn */
     GK_TURN_BYTES_MAX = 8 * 1024 * 1024,
     GK_TURN_US_MAX = 2000,

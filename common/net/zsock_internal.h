@@ -42,13 +42,17 @@ struct gk_zsock_message { /* one message in an outbox; holds a reference to each
     struct gk_buf *parts[GK_PARTS_MAX];
 };
 
+struct gk_zsock_queue { /* in order */
+    uint32_t count;
+    uint64_t bytes;
+    struct gk_zsock_message *first, *last;
+};
+
 struct gk_zsock_outbox { /* what waits for one peer; exists only while something does */
     struct gk_zsock_outbox *bucket_next;
     struct gk_zsock_outbox *prev, *next; /* ring of all outboxes */
     uint64_t route;
-    uint32_t count;
-    uint64_t bytes;
-    struct gk_zsock_message *first, *last;
+    struct gk_zsock_queue small, bulk; /* `small` goes first */
 };
 
 struct gk_zsock_connection { /* by its descriptor */

@@ -1,11 +1,13 @@
-/* Outboxes: messages on their way to ZeroMQ, one queue per peer.
+/* Outboxes: messages on their way to ZeroMQ, two queues per peer.
  *
- * A queue per peer, because "writable" of a ROUTER means that some peer has room, not the one we
- * wait for: a slow peer blocks its own queue alone.  Outboxes exist only while they hold something;
- * a hash finds them by route and a ring gives every peer its turn.  A message is sent whole: the
- * first frame is the only one that ZeroMQ refuses for lack of room.  When a later one fails (the
- * peer died in between), the rest is still sent, because ZeroMQ would take the next message for the
- * end of this one, and the whole message stays queued. */
+ * Two queues, because a heartbeat that waits behind megabytes, or is dropped for want of room, is
+ * late however fast its sender was; in each of them messages keep their order.  For each peer,
+ * because "writable" of a ROUTER means that some peer has room, not the one we wait for: a slow
+ * peer blocks its own queue alone.  Outboxes exist only while they hold something; a hash finds
+ * them by route and a ring gives every peer its turn.  A message is sent whole: the first frame is
+ * the only one that ZeroMQ refuses for lack of room.  When a later one fails (the peer died in
+ * between), the rest is still sent, because ZeroMQ would take the next message for the end of this
+ * one, and the whole message stays queued. */
 #include "common/net/zsock_internal.h"
 
 #include "common/assert.h"
@@ -70,13 +72,18 @@ static void message_free(struct gk_zsock_message *message)
     free(message);
 }
 
-static void drop_first(struct gk_zsock *zsock, struct gk_zsock_outbox *box)
+static struct gk_zsock_queue *first_queue(struct gk_zsock_outbox *box)
 {
-    struct gk_zsock_message *message = box->first;
+    return box->small.first ? &box->small : &box->bulk;
+}
 
-    box->first = message->next;
-    box->count--;
-    box->bytes -= message->bytes;
+static void drop_first(struct gk_zsock *zsock, struct gk_zsock_queue *queue)
+{
+    struct gk_zsock_message *message = queue->first;
+
+    queue->first = message->next;
+    queue->count--;
+    queue->bytes -= message->bytes;
     zsock->pending--;
     message_free(message);
 }
@@ -86,8 +93,8 @@ static void remove_box(struct gk_zsock *zsock, struct gk_zsock_outbox *box)
 {
     struct gk_zsock_outbox **link = bucket_of(zsock, box->route);
 
-    while (box->first) {
-        drop_first(zsock, box);
+    while (first_queue(box)->first) {
+        drop_first(zsock, first_queue(box));
     }
     while (*link != box) {
         link = &(*link)->bucket_next;
@@ -102,18 +109,45 @@ static void remove_box(struct gk_zsock *zsock, struct gk_zsock_outbox *box)
     free(box);
 }
 
+/* The queue for so many bytes; NULL: it is full. */
+static struct gk_zsock_queue *queue_for(struct gk_zsock_outbox *box, uint64_t bytes)
+{
+    bool bulk = bytes >= GK_OUTBOX_BULK_BYTES;
+    struct gk_zsock_queue *queue = bulk ? &box->bulk : &box->small;
+    uint64_t bytes_max = bulk ? GK_OUTBOX_BYTES_MAX : GK_OUTBOX_SMALL_BYTES_MAX;
+
+    if (queue->count == GK_OUTBOX_MESSAGES_MAX ||
+        (queue->count > 0 && queue->bytes + bytes > bytes_max)) {
+        return NULL;
+    }
+    return queue;
+}
+
+static void append(struct gk_zsock_queue *queue, struct gk_zsock_message *message)
+{
+    if (queue->first) {
+        queue->last->next = message;
+    } else {
+        queue->first = message;
+    }
+    queue->last = message;
+    queue->count++;
+    queue->bytes += message->bytes;
+}
+
 enum gk_err gk_zsock_outbox_put(struct gk_zsock *zsock, uint64_t route, struct gk_buf *const *parts,
                                 uint32_t parts_count)
 {
     struct gk_zsock_message *message = calloc(1, sizeof(*message));
     struct gk_zsock_outbox *box = message ? find_or_add(zsock, route) : NULL;
+    struct gk_zsock_queue *queue;
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < parts_count; i++) {
         bytes += parts[i]->size;
     }
-    if (!box || box->count == GK_OUTBOX_MESSAGES_MAX ||
-        (box->count > 0 && box->bytes + bytes > GK_OUTBOX_BYTES_MAX)) {
+    queue = box ? queue_for(box, bytes) : NULL;
+    if (!queue) {
         zsock->stats.dropped_out++;
         free(message);
         return message ? GK_E_LIMIT : GK_E_NOMEM;
@@ -123,14 +157,7 @@ enum gk_err gk_zsock_outbox_put(struct gk_zsock *zsock, uint64_t route, struct g
     for (uint32_t i = 0; i < parts_count; i++) {
         message->parts[i] = gk_buf_ref(parts[i]);
     }
-    if (box->first) {
-        box->last->next = message;
-    } else {
-        box->first = message;
-    }
-    box->last = message;
-    box->count++;
-    box->bytes += bytes;
+    append(queue, message);
     zsock->pending++;
     zsock->fresh = true;
     return GK_OK;
@@ -242,7 +269,7 @@ static void lose_peer(struct gk_zsock *zsock, struct gk_zsock_outbox *box)
 {
     uint64_t route = box->route;
 
-    zsock->stats.dropped_out += box->count;
+    zsock->stats.dropped_out += box->small.count + box->bulk.count;
     remove_box(zsock, box);
     if (zsock->callbacks.gone) {
         zsock->callbacks.gone(zsock->context, route);
@@ -253,18 +280,18 @@ static void lose_peer(struct gk_zsock *zsock, struct gk_zsock_outbox *box)
 static enum gk_zsock_flush flush_box(struct gk_zsock *zsock, struct gk_zsock_outbox *box,
                                      uint64_t deadline_ns)
 {
-    while (box->first) {
-        int error = send_message(zsock, box->route, box->first);
+    for (struct gk_zsock_queue *queue = first_queue(box); queue->first; queue = first_queue(box)) {
+        int error = send_message(zsock, box->route, queue->first);
 
         switch (error) {
         case 0:
-            count_sent(zsock, box->first);
-            drop_first(zsock, box);
+            count_sent(zsock, queue->first);
+            drop_first(zsock, queue);
             break;
         case EAGAIN:
         case ENOMEM: /* as if there were no room: it is tried again */
-            zsock->stats.blocked += box->first->counted ? 0 : 1;
-            box->first->counted = true;
+            zsock->stats.blocked += queue->first->counted ? 0 : 1;
+            queue->first->counted = true;
             return GK_ZSOCK_FLUSH_BLOCKED;
         case EHOSTUNREACH:
             lose_peer(zsock, box);
@@ -273,7 +300,7 @@ static enum gk_zsock_flush flush_box(struct gk_zsock *zsock, struct gk_zsock_out
             gk_zsock_fail(zsock, "sending", error);
             return GK_ZSOCK_FLUSH_DONE;
         }
-        if (box->first && uv_hrtime() > deadline_ns) {
+        if (first_queue(box)->first && uv_hrtime() > deadline_ns) {
             return GK_ZSOCK_FLUSH_MORE;
         }
     }

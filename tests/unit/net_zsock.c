@@ -294,3 +294,83 @@ Test(net_zsock, close_in_a_callback)
     net_end(&loop, zmq);
     cr_assert_eq(atomic_load(&net_bufs_live), 0);
 }
+
+/* The number of the next message, which a plain socket reads now; false: none is there. */
+static bool read_number(void *raw, uint32_t *ret)
+{
+    zmq_msg_t frame;
+    bool got;
+
+    zmq_msg_init(&frame);
+    got = zmq_msg_recv(&frame, raw, ZMQ_DONTWAIT) >= 0;
+    if (got) {
+        memcpy(ret, zmq_msg_data(&frame), sizeof(*ret));
+    }
+    zmq_msg_close(&frame);
+    return got;
+}
+
+/* A peer that does not read is owed as many chunks as it may be; a heartbeat finds room all the
+ * same, and goes before all chunks that ZeroMQ has not taken yet. */
+Test(net_zsock, small_messages_pass_bulk)
+{
+    enum { HEARTBEAT = 1000000, HEARTBEATS = 3 };
+    void *zmq = start();
+    struct net_endpoint router = {0};
+    uint32_t queued = 0, waiting, seen = 0, number, beats = 0;
+    void *raw;
+
+    net_open(&loop, zmq, GK_ZSOCK_ROUTER, "tcp://127.0.0.1:*", &router);
+    raw = net_raw(zmq, ZMQ_DEALER, gk_zsock_address(router.zsock));
+    cr_assert_eq(zmq_send(raw, "hello", 5, 0), 5);
+    NET_RUN_UNTIL(&loop, router.messages == 1);
+    for (uint32_t full = 0; full < 10;) {
+        if (net_send_number(router.zsock, router.route, queued, GK_CHUNK_BYTES) == GK_OK) {
+            queued++;
+        } else {
+            full++;
+        }
+        uv_run(&loop, UV_RUN_NOWAIT);
+    }
+    waiting = (uint32_t)gk_zsock_pending(router.zsock);
+    cr_assert_eq(waiting, GK_OUTBOX_BYTES_MAX / GK_CHUNK_BYTES);
+    for (uint32_t i = 0; i < HEARTBEATS; i++) {
+        cr_assert_eq(net_send_number(router.zsock, router.route, HEARTBEAT + i, 200), GK_OK);
+    }
+    while (seen < queued || beats < HEARTBEATS) {
+        NET_RUN_UNTIL(&loop, read_number(raw, &number));
+        if (number < HEARTBEAT) {
+            cr_assert_eq(number, seen++);
+        } else {
+            cr_assert_eq(number, HEARTBEAT + beats++);
+            cr_assert_leq(seen, queued - waiting, "%u of %u came first", seen, queued);
+        }
+    }
+    zmq_close(raw);
+    net_close(&loop, &router);
+    net_end(&loop, zmq);
+    cr_assert_eq(atomic_load(&net_bufs_live), 0);
+}
+
+/* So have those no bound alone: of a peer that reads nothing they are dropped, too. */
+Test(net_zsock, small_messages_have_a_bound)
+{
+    void *zmq = start();
+    struct net_endpoint router = {0};
+    uint32_t refused = 0;
+    void *raw;
+
+    net_open(&loop, zmq, GK_ZSOCK_ROUTER, "tcp://127.0.0.1:*", &router);
+    raw = net_raw(zmq, ZMQ_DEALER, gk_zsock_address(router.zsock));
+    cr_assert_eq(zmq_send(raw, "hello", 5, 0), 5);
+    NET_RUN_UNTIL(&loop, router.messages == 1);
+    while (refused < 10) {
+        refused += net_send_number(router.zsock, router.route, 0, 60000) != GK_OK;
+        cr_assert_leq(gk_zsock_pending(router.zsock), GK_OUTBOX_SMALL_BYTES_MAX / 60000);
+        uv_run(&loop, UV_RUN_NOWAIT);
+    }
+    zmq_close(raw);
+    net_close(&loop, &router);
+    net_end(&loop, zmq);
+    cr_assert_eq(atomic_load(&net_bufs_live), 0);
+}
