@@ -134,8 +134,7 @@ Test(window, losses_and_reordering)
 
 Test(window, retries_back_off_and_never_stop)
 {
-    static const uint64_t waits_us[] = {GK_RETRY_BULK_US_MIN, 2 * GK_RETRY_BULK_US_MIN,
-                                        GK_RETRY_US_MAX, GK_RETRY_US_MAX};
+    uint64_t longest_us = GK_RETRY_BULK_US_MAX;
 
     for (uint32_t chunks = 1; chunks <= CHUNKS_MAX; chunks++) {
         uint32_t width = chunks < 8 ? chunks : 8;
@@ -145,7 +144,8 @@ Test(window, retries_back_off_and_never_stop)
         begin(&model, chunks, 8);
         cr_assert_eq(send_all(&model, now_us), 0);
         for (uint32_t i = 0; i < 100; i++) {
-            uint64_t wait_us = waits_us[i < 3 ? i : 3];
+            uint64_t doubled_us = (uint64_t)GK_RETRY_BULK_US_MIN << (i < 20 ? i : 20);
+            uint64_t wait_us = doubled_us < longest_us ? doubled_us : longest_us;
 
             cr_assert_eq(gk_window_due_us(&model.window, now_us), now_us + wait_us);
             cr_assert_eq(send_all(&model, now_us + wait_us - 1), 0);
@@ -170,6 +170,69 @@ Test(window, answer_moves_the_others_back)
     answer(&model, 0, late_us + GK_RETRY_BULK_US_MIN + 1);
     cr_assert_eq(gk_window_due_us(&model.window, 0), late_us + 3 * GK_RETRY_BULK_US_MIN + 1,
                  "the second wait is twice as long");
+}
+
+/* A link on which each chunk takes longer than the longest retry of a request that knows nothing of
+ * it: what was sent twice delays what follows, so after the first answers nothing is. */
+Test(window, a_slow_link_gets_no_copies)
+{
+    enum { CHUNK_US = 3500 * 1000, STEPS = 6 };
+    uint64_t now_us = 0, link_free_us = 0, sent = 0;
+    uint64_t answers_us[64];
+    uint64_t ids[64];
+    struct gk_window window = {0};
+    uint64_t req_ids = 0;
+    uint32_t chunk, first = 0, queued = 0;
+
+    for (int step = 0; step < STEPS; step++) {
+        uint32_t copies = 0;
+
+        gk_window_start(&window, 4, GK_PULL_WINDOW);
+        while (gk_window_active(&window)) {
+            uint64_t due_us, id;
+            bool again;
+
+            while (gk_window_send(&window, now_us, &req_ids, &chunk, &id, &again)) {
+                cr_assert_lt(queued, 64, "copies make copies");
+                copies += again;
+                link_free_us = (link_free_us > now_us ? link_free_us : now_us) + CHUNK_US;
+                answers_us[queued] = link_free_us;
+                ids[queued++] = id;
+                sent++;
+            }
+            due_us = gk_window_due_us(&window, now_us);
+            if (first < queued && answers_us[first] <= due_us) { /* also to what is of no use now */
+                now_us = answers_us[first];
+                if (!gk_window_answer(&window, ids[first++], now_us, &chunk)) {
+                    gk_window_heard(&window, now_us);
+                }
+            } else {
+                now_us = due_us;
+            }
+        }
+        cr_assert(step < 2 || copies == 0, "%u copies in step %d", copies, step);
+    }
+    cr_assert_leq(sent, 2 * 4 * STEPS);
+}
+
+/* One answer that took long, because the first was lost, does not make the next requests slow. */
+Test(window, one_loss_is_forgotten)
+{
+    struct gk_window window = {0};
+    uint64_t req_ids = 0, id, now_us = 0;
+    uint32_t chunk;
+    bool again;
+
+    for (int i = 0; i < 8; i++) {
+        uint64_t wait_us = i % 2 == 0 ? 5 * GK_RETRY_BULK_US_MIN : 1000;
+
+        gk_window_start(&window, 1, 1);
+        cr_assert(gk_window_send(&window, now_us, &req_ids, &chunk, &id, &again));
+        cr_assert(i % 2 == 1 || gk_window_due_us(&window, now_us) - now_us == GK_RETRY_BULK_US_MIN,
+                  "behind a fast answer the first wait is the shortest");
+        now_us += wait_us;
+        cr_assert(gk_window_answer(&window, id, now_us, &chunk));
+    }
 }
 
 Test(window, resend_after_a_new_connection)
@@ -235,14 +298,14 @@ Test(window, stopped_window_is_idle)
 
 Test(window, no_chunks, .signal = SIGABRT)
 {
-    struct gk_window window;
+    struct gk_window window = {0};
 
     gk_window_start(&window, 0, 1);
 }
 
 Test(window, limit_above_the_slots, .signal = SIGABRT)
 {
-    struct gk_window window;
+    struct gk_window window = {0};
 
     gk_window_start(&window, 1, GK_PULL_WINDOW + 1);
 }

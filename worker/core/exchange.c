@@ -106,9 +106,12 @@ static void begin_lost_push(struct gk_worker *worker, struct gk_shard *shard)
     if (shard->version >= worker->first_step && shard->version < worker->next_step) {
         gk_worker_exit(worker, GK_EXIT_PEER,
                        "ROLLBACK: shard %u at %s went back to version %llu, but had reported a "
-                       "later one durable; the job is at version %llu",
+                       "later one durable; the job is at version %llu. Put its newest state back, "
+                       "or stop the servers and take all shards to that version: gkps rewind --to "
+                       "%llu DIR..., with the state directories of all of them",
                        shard->index, worker->config->addresses[shard->index],
-                       (unsigned long long)shard->version, (unsigned long long)worker->target);
+                       (unsigned long long)shard->version, (unsigned long long)worker->target,
+                       (unsigned long long)shard->version);
         return;
     }
     gk_window_start(&shard->push, 1, 1);
@@ -271,6 +274,7 @@ void gk_exchange_params(struct gk_worker *worker, struct gk_shard *shard, const 
 
     if (worker->phase != GK_PHASE_EXCHANGING || !slot) {
         worker->stats.duplicates++;
+        gk_window_heard(&shard->pull, worker->now_us);
         return;
     }
     lo = shard->lo + (uint64_t)slot->chunk * worker->chunk_floats;

@@ -69,8 +69,8 @@ bool gk_init_agreed(struct gk_worker *worker)
 
     if (lost) {
         gk_worker_exit(worker, GK_EXIT_PEER,
-                       "LOST_SHARD: shard %u at %s has no state while the job is at version %llu; "
-                       "start the job again",
+                       "LOST_SHARD: shard %u at %s has no state while the job is at version "
+                       "%llu" GK_LOST_SHARD_REPAIR,
                        lost->index, worker->config->addresses[lost->index],
                        (unsigned long long)gk_exchange_highest(worker));
         return false;

@@ -199,7 +199,7 @@ static bool check_welcome(struct gk_worker *worker, struct gk_shard *shard,
     if (!welcome->initialised && highest > 0) {
         give_up(worker, shard, GK_EXIT_PEER,
                 "LOST_SHARD: shard %u at %s came back without its state while the job is at "
-                "version %llu; start the job again",
+                "version %llu" GK_LOST_SHARD_REPAIR,
                 shard->index, address, (unsigned long long)highest);
         return false;
     }

@@ -6,17 +6,20 @@
 
 #include <string.h>
 
+void gk_window_stop(struct gk_window *window)
+{
+    uint64_t answer_us = window->answer_us;
+
+    memset(window, 0, sizeof(*window));
+    window->answer_us = answer_us;
+}
+
 void gk_window_start(struct gk_window *window, uint32_t chunks, uint32_t limit)
 {
     GK_ASSERT(chunks > 0 && limit > 0 && limit <= GK_PULL_WINDOW);
-    memset(window, 0, sizeof(*window));
+    gk_window_stop(window);
     window->chunks = chunks;
     window->limit = limit;
-}
-
-void gk_window_stop(struct gk_window *window)
-{
-    memset(window, 0, sizeof(*window));
 }
 
 static struct gk_window_slot *free_slot(struct gk_window *window)
@@ -29,6 +32,12 @@ static struct gk_window_slot *free_slot(struct gk_window *window)
     return NULL;
 }
 
+static uint64_t first_backoff_us(const struct gk_window *window)
+{
+    return gk_max_u64(GK_RETRY_BULK_US_MIN,
+                      gk_min_u64(2 * window->answer_us, GK_RETRY_BULK_US_MAX));
+}
+
 bool gk_window_send(struct gk_window *window, uint64_t now_us, uint64_t *req_ids,
                     uint32_t *ret_chunk, uint64_t *ret_req_id, bool *ret_again)
 {
@@ -37,7 +46,7 @@ bool gk_window_send(struct gk_window *window, uint64_t now_us, uint64_t *req_ids
     for (uint32_t i = 0; i < window->limit; i++) {
         slot = &window->slots[i];
         if (slot->active && slot->retry_us <= now_us) {
-            slot->backoff_us = gk_min_u64(2 * slot->backoff_us, GK_RETRY_US_MAX);
+            slot->backoff_us = gk_min_u64(2 * slot->backoff_us, GK_RETRY_BULK_US_MAX);
             slot->retry_us = now_us + slot->backoff_us;
             *ret_chunk = slot->chunk;
             *ret_req_id = slot->req_id;
@@ -55,12 +64,29 @@ bool gk_window_send(struct gk_window *window, uint64_t now_us, uint64_t *req_ids
     slot->active = true;
     slot->chunk = window->next++;
     slot->req_id = ++*req_ids;
-    slot->backoff_us = GK_RETRY_BULK_US_MIN;
+    slot->sent_us = now_us;
+    slot->backoff_us = first_backoff_us(window);
     slot->retry_us = now_us + slot->backoff_us;
     *ret_chunk = slot->chunk;
     *ret_req_id = slot->req_id;
     *ret_again = false;
     return true;
+}
+
+static void learn(struct gk_window *window, uint64_t took_us)
+{
+    bool longer = window->answer_us > 0 && took_us > window->answer_us;
+
+    window->answer_us = longer ? (window->answer_us + took_us) / 2 : took_us;
+}
+
+void gk_window_heard(struct gk_window *window, uint64_t now_us)
+{
+    for (uint32_t i = 0; i < window->limit; i++) {
+        struct gk_window_slot *slot = &window->slots[i];
+
+        slot->retry_us = gk_max_u64(slot->retry_us, now_us + slot->backoff_us);
+    }
 }
 
 bool gk_window_answer(struct gk_window *window, uint64_t req_id, uint64_t now_us,
@@ -74,14 +100,13 @@ bool gk_window_answer(struct gk_window *window, uint64_t req_id, uint64_t now_us
         if (slot->active && slot->req_id == req_id) {
             *ret_chunk = slot->chunk;
             slot->active = false;
+            learn(window, now_us - gk_min_u64(now_us, slot->sent_us));
             window->done++;
             found = true;
         }
     }
-    for (uint32_t i = 0; found && i < window->limit; i++) {
-        struct gk_window_slot *slot = &window->slots[i];
-
-        slot->retry_us = gk_max_u64(slot->retry_us, now_us + slot->backoff_us);
+    if (found) {
+        gk_window_heard(window, now_us);
     }
     return found;
 }
@@ -99,6 +124,7 @@ bool gk_window_holds(const struct gk_window *window, uint64_t req_id)
 void gk_window_resend(struct gk_window *window, uint64_t now_us)
 {
     for (uint32_t i = 0; i < window->limit; i++) {
+        window->slots[i].sent_us = now_us;
         window->slots[i].retry_us = now_us;
         window->slots[i].backoff_us = GK_RETRY_BULK_US_MIN / 2;
     }

@@ -18,6 +18,7 @@ struct gk_window_slot {
     bool active;
     uint32_t chunk;
     uint64_t req_id;
+    uint64_t sent_us; /* the first time, or the last that all were due */
     uint64_t retry_us;
     uint64_t backoff_us;
 };
@@ -27,12 +28,16 @@ struct gk_window {
     uint32_t next;   /* first chunk that was never sent */
     uint32_t done;   /* chunks answered */
     uint32_t limit;  /* slots that may be used */
+    /* How long an answer takes, kept from one use to the next; 0: none has come.  That of the last
+     * one, or half way to it where it was longer, because one that was lost tells too much. */
+    uint64_t answer_us;
     struct gk_window_slot slots[GK_PULL_WINDOW];
 };
 
 /* Begin with `chunks` > 0 chunks and at most `limit` of them outstanding. */
 void gk_window_start(struct gk_window *window, uint32_t chunks, uint32_t limit);
 
+/* Nothing is outstanding any more. */
 void gk_window_stop(struct gk_window *window);
 
 /* The next chunk to send now: a retry that is due, or a new one.  Takes a request id from *req_ids
@@ -44,6 +49,10 @@ bool gk_window_send(struct gk_window *window, uint64_t now_us, uint64_t *req_ids
  * shard is at work. */
 bool gk_window_answer(struct gk_window *window, uint64_t req_id, uint64_t now_us,
                       uint32_t *ret_chunk);
+
+/* An answer to a copy, which ends nothing: the retries move back all the same, because the shard,
+ * or the link, is busy with what was asked before. */
+void gk_window_heard(struct gk_window *window, uint64_t now_us);
 
 /* True when that request is outstanding. */
 bool gk_window_holds(const struct gk_window *window, uint64_t req_id);
