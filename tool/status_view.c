@@ -306,6 +306,24 @@ static void print_round(const json_t *status, FILE *out)
     (void)fputc('\n', out);
 }
 
+/* Why a shard makes no versions although nobody is missing. */
+static void print_disk(const json_t *status, FILE *out)
+{
+    const json_t *state = json_object_get(status, "state_dir");
+    char directory[256];
+
+    if (!json_is_number(json_object_get(state, "disk_full_s"))) {
+        return;
+    }
+    gk_json_text(state, "directory", directory, sizeof(directory));
+    (void)fprintf(out,
+                  "shard %" PRIu64 ": the disk of %s has been full for %s: make room there; "
+                  "version %" PRIu64 " stays served\n",
+                  gk_json_u64(status, "shard", 0), directory,
+                  gk_unit_seconds(gk_json_double(state, "disk_full_s")).text,
+                  gk_json_u64(status, "version", 0));
+}
+
 static const char *const ledger_keys[] = {"pushes",       "applied", "returned",   "skipped",
                                           "lost",         "pending", "duplicates", "nacks",
                                           "bad_messages", NULL};
@@ -353,6 +371,7 @@ void gk_status_print(const struct gk_status_server *servers, uint32_t count, FIL
         (void)fputc('\n', out);
         for (uint32_t i = 0; i < count; i++) {
             print_round(servers[i].status, out);
+            print_disk(servers[i].status, out);
         }
         (void)fprintf(out, "\npushes = applied + returned + skipped + lost + pending\n");
         print_ledger(servers, count, out);

@@ -245,6 +245,26 @@ Test(status, a_ledger_that_does_not_balance)
     cr_assert(said(&server, "OFF BY 2"), "%s", server.out);
 }
 
+Test(status, a_full_disk_is_told)
+{
+    static const char full[] = "{\"job\":\"j1\",\"shard\":0,\"servers\":1,\"workers\":1,\"state\":"
+                               "\"running\",\"version\":3,"
+                               "\"state_dir\":{\"directory\":\"/data/s0\",\"disk_full_s\":12.0},"
+                               "\"ledger\":{\"pushes\":3,\"applied\":3}}";
+    static const char *const answers[] = {full, sample};
+
+    for (size_t i = 0; i < 2; i++) {
+        struct server server;
+        struct command command;
+
+        fork_command(&command);
+        open_server(&server, answers[i]);
+        cr_assert_eq(ask(&server, &command, gk_zsock_address(server.zsock), ""), GK_EXIT_OK);
+        cr_assert_eq(said(&server, "shard 0: the disk of /data/s0 has been full for 12.0 s: make"),
+                     i == 0, "%s", server.out);
+    }
+}
+
 Test(status, who_does_not_answer_is_named)
 {
     struct command command;
