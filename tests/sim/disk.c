@@ -338,6 +338,10 @@ static enum gk_err disk_write(struct gk_file *file, uint64_t offset,
     if (was_dead) {
         return GK_E_IO;
     }
+    if (alive && ++disk->writes == disk->fail_write_at) {
+        put_pieces(file, offset, pieces, pieces_count, gk_sim_below(&disk->rng, size + 1));
+        return GK_E_IO;
+    }
     if (alive && !(disk->full &&
                    (offset + size > file->inode->now_size || gk_sim_chance(&disk->rng, 1, 2)))) {
         put_pieces(file, offset, pieces, pieces_count, size);

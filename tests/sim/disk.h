@@ -35,16 +35,17 @@ struct gk_disk {
     uint32_t changes_count, changes_room;
     bool locked;
 
-    uint64_t calls;     /* that change something, so far */
-    uint64_t die_at;    /* in this one the process dies; 0: in none */
-    uint64_t die_again; /* in this call of the next life; 0: in none */
-    bool dead;          /* the process: no call has any effect any more */
-    uint64_t syncs;     /* so far */
-    uint64_t fail_at;   /* this one of them fails; 0: none */
-    bool full;          /* nothing may grow */
-    bool no_sync;       /* planted bug: confirms and does nothing */
-    bool unordered;     /* names are written back in any order */
-    uint64_t refused;   /* calls that a full disk refused */
+    uint64_t calls;                 /* that change something, so far */
+    uint64_t die_at;                /* in this one the process dies; 0: in none */
+    uint64_t die_again;             /* in this call of the next life; 0: in none */
+    bool dead;                      /* the process: no call has any effect any more */
+    uint64_t syncs;                 /* so far */
+    uint64_t fail_at;               /* this one of them fails; 0: none */
+    uint64_t writes, fail_write_at; /* the same of writes, and a part is written */
+    bool full;                      /* nothing may grow */
+    bool no_sync;                   /* planted bug: confirms and does nothing */
+    bool unordered;                 /* names are written back in any order */
+    uint64_t refused;               /* calls that a full disk refused */
     struct gk_sim_rng rng;
 };
 

@@ -154,6 +154,9 @@ static void after_disk(struct gk_sim *sim, uint32_t shard)
     if (strikes(sim, f->fail_sync)) {
         s->disk->fail_at = s->disk->syncs + gk_sim_between(&sim->rng, 1, 4);
     }
+    if (strikes(sim, f->fail_sync / 2)) {
+        s->disk->fail_write_at = s->disk->writes + gk_sim_between(&sim->rng, 1, 4);
+    }
     if (strikes(sim, f->fill)) {
         gk_sim_say(sim, gk_sim_shard_node(shard), "has a full disk");
         s->full_until_us = sim->now_us + gk_sim_below(&sim->rng, f->full_us_max + 1);
@@ -254,7 +257,8 @@ void gk_sim_faults_end(struct gk_sim *sim)
     sim->calm_us = sim->now_us;
     for (uint32_t s = 0; s < sim->options.servers; s++) {
         if (sim->shards[s].disk) {
-            sim->shards[s].disk->die_at = sim->shards[s].disk->fail_at = 0;
+            sim->shards[s].disk->die_at = 0;
+            sim->shards[s].disk->fail_at = sim->shards[s].disk->fail_write_at = 0;
             sim->shards[s].power_off = false;
         }
     }

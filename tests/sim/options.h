@@ -56,7 +56,7 @@ struct gk_sim_faults {
     /* Of disks, per 100 000 steps of a shard. */
     uint32_t power_shard; /* as a kill, and what was not synced is lost */
     uint32_t die;         /* a kill or a power failure in one of the next calls of the disk */
-    uint32_t fail_sync;   /* one of the next syncs fails */
+    uint32_t fail_sync;   /* one of the next syncs fails; half as often one of the next writes */
     uint32_t fill;        /* no room */
     uint64_t full_us_max;
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EVENTS_MAX = 4 * 1000 * 1000, FAULTS_MAX = 150 };
+enum { EVENTS_MAX = 4 * 1000 * 1000, FAULTS_MAX = 150, ROLLBACK_S = 20 };
 
 static void put(struct gk_sim *sim, enum gk_sim_event_kind kind, uint32_t node, uint64_t at_us)
 {
@@ -307,6 +307,9 @@ bool gk_sim_turn(struct gk_sim *sim)
     if (sim->stats.events > EVENTS_MAX) {
         gk_sim_fail(sim, "P6", "%d events, and no end", EVENTS_MAX);
     }
+    if (sim->rollback_us > 0 && sim->now_us > sim->rollback_us + ROLLBACK_S * GK_SIM_SECOND) {
+        sim->given_up = true; /* whoever has not said so waits for one who has, by name */
+    }
     return !gk_sim_failed(sim) && !gk_sim_done(sim) && !sim->given_up;
 }
 
@@ -343,7 +346,10 @@ void gk_sim_finish(struct gk_sim *sim)
 {
     while (gk_sim_turn(sim)) {
         if (sim->calm && sim->now_us > gk_sim_limit_us(sim)) {
-            fail_liveness(sim);
+            sim->given_up = gk_sim_waits_for_the_gone(sim);
+            if (!sim->given_up) {
+                fail_liveness(sim);
+            }
             return;
         }
     }
@@ -383,7 +389,8 @@ void gk_sim_stats_print(const struct gk_sim_stats *s)
            s->partitions, s->jumps, s->freezes, s->lost_pushes, s->stalls);
     printf("  %" PRIu64 " state directories opened, %" PRIu64 " folds, %" PRIu64
            " power failures, %" PRIu64 " deaths in a call of the disk, %" PRIu64
-           " records lost, %" PRIu64 " failed syncs, %" PRIu64 " records refused by a full disk\n",
+           " records lost, %" PRIu64 " failed syncs, %" PRIu64 " failed writes, %" PRIu64
+           " records refused by a full disk, %" PRIu64 " ROLLBACKs\n",
            s->opens, s->folds, s->power_failures, s->crashes, s->records_lost, s->syncs_failed,
-           s->full_refusals);
+           s->writes_failed, s->full_refusals, s->rollbacks);
 }

@@ -292,7 +292,8 @@ typedef bool gk_sim_chooser(struct gk_sim *sim, struct gk_sim_event *ret_event);
 struct gk_sim_stats { /* of one run, or of many; all of one type */
     uint64_t events, packets, lost, duplicated, corrupted, late, replayed, strangers;
     uint64_t kills, stops, restarts, pauses, partitions, disconnects, jumps, freezes, losses, twins;
-    uint64_t crashes, power_failures, folds, syncs_failed, full_refusals, records_lost, opens;
+    uint64_t crashes, power_failures, folds, syncs_failed, writes_failed, full_refusals;
+    uint64_t records_lost, opens, rollbacks;
     uint64_t in_flight_max, stalls, lost_pushes, virtual_us;
 };
 
@@ -332,9 +333,10 @@ struct gk_sim {
     uint32_t kept_count;
     uint32_t losses[GK_SIM_RANKS_MAX]; /* of the memory of a rank, so far */
     uint32_t losses_count;
-    bool tail_lost;    /* a shard without syncs has forgotten what it had served */
-    bool given_up;     /* the job cannot go on, and has said so */
-    int expected_exit; /* of workers, in stories that end badly */
+    bool tail_lost;       /* a shard without syncs has forgotten what it had served */
+    uint64_t rollback_us; /* when somebody said so; 0: nobody */
+    bool given_up;        /* the job cannot go on, and has said so */
+    int expected_exit;    /* of workers, in stories that end badly */
 
     struct gk_sim_stats stats;
     struct gk_sim_failure failure;
@@ -377,6 +379,7 @@ void gk_sim_check_wait_line(struct gk_sim *sim, uint32_t node, const char *id, c
 void gk_sim_check_waits(struct gk_sim *sim);
 bool gk_sim_may_be_fenced(const struct gk_sim *sim, uint32_t proc);
 void gk_sim_check_exit(struct gk_sim *sim, uint32_t proc);
+bool gk_sim_waits_for_the_gone(const struct gk_sim *sim);
 void gk_sim_check_end(struct gk_sim *sim);
 
 /* toy.c */

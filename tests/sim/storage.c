@@ -90,15 +90,20 @@ static bool not_now(struct gk_sim *sim, uint32_t shard, enum gk_err err,
     return false;
 }
 
-static void check_sync(struct gk_sim *sim, uint32_t shard, uint64_t syncs_before)
+/* Behind each call of the store: whether the disk has failed in it. */
+static void look_for_failure(struct gk_sim *sim, uint32_t shard)
 {
     struct gk_disk *disk = sim->shards[shard].disk;
+    bool sync = disk->fail_at > 0 && disk->fail_at <= disk->syncs;
+    bool write = disk->fail_write_at > 0 && disk->fail_write_at <= disk->writes;
 
-    if (disk->fail_at > syncs_before && disk->fail_at <= disk->syncs) {
+    if (sync || write) {
         sim->ledger.histories[shard].failed = true;
-        sim->stats.syncs_failed++;
-        disk->fail_at = 0;
-        gk_sim_say(sim, gk_sim_shard_node(shard), "a sync fails");
+        sim->stats.syncs_failed += sync;
+        sim->stats.writes_failed += write;
+        disk->fail_at = sync ? 0 : disk->fail_at;
+        disk->fail_write_at = write ? 0 : disk->fail_write_at;
+        gk_sim_say(sim, gk_sim_shard_node(shard), "a %s fails", sync ? "sync" : "write");
     }
 }
 
@@ -125,7 +130,6 @@ bool gk_sim_storage_open(struct gk_sim *sim, uint32_t shard)
         .allocate = allocate,
         .context = &allocation,
     };
-    uint64_t syncs = s->disk->syncs;
     struct gk_recovered recovered;
     struct gk_words words = {.text = ""};
     enum gk_err err;
@@ -134,7 +138,7 @@ bool gk_sim_storage_open(struct gk_sim *sim, uint32_t shard)
     gk_sim_shard_memory_free(&s->memory);
     look_at_room(sim, shard);
     err = gk_store_open(&setup, &s->store, &recovered, &words);
-    check_sync(sim, shard, syncs);
+    look_for_failure(sim, shard);
     if (err) {
         s->store = NULL;
         return not_now(sim, shard, err, &words);
@@ -162,7 +166,7 @@ static enum gk_err append(struct gk_sim *sim, const struct gk_sim_event *event,
     const struct gk_record *record = event->args;
     uint32_t shard = event->node;
     struct gk_sim_shard *s = &sim->shards[shard];
-    uint64_t syncs = s->disk->syncs, durable = 0;
+    uint64_t durable = 0;
     enum gk_err err;
 
     if (gk_sim_ledger_digest(record) != event->digest) {
@@ -171,7 +175,7 @@ static enum gk_err append(struct gk_sim *sim, const struct gk_sim_event *event,
     look_at_room(sim, shard);
     gk_sim_history_offer(sim, shard, record);
     err = gk_store_append(s->store, record, &durable, words);
-    check_sync(sim, shard, syncs);
+    look_for_failure(sim, shard);
     if (err) {
         gk_sim_history_refused(sim, shard);
         sim->stats.full_refusals += err == GK_E_LIMIT;
@@ -259,14 +263,13 @@ bool gk_sim_storage_write(struct gk_sim *sim, const struct gk_sim_event *event,
 bool gk_sim_storage_sync(struct gk_sim *sim, uint32_t shard, struct gk_server_event *synced)
 {
     struct gk_sim_shard *s = &sim->shards[shard];
-    uint64_t syncs = s->disk->syncs;
     struct gk_words words = {.text = ""};
     enum gk_err err;
 
     s->syncing = false;
     look_at_room(sim, shard);
     err = gk_store_sync(s->store, &s->durable, &words);
-    check_sync(sim, shard, syncs);
+    look_for_failure(sim, shard);
     if (died(sim, shard)) {
         return false;
     }
@@ -282,14 +285,14 @@ bool gk_sim_storage_sync(struct gk_sim *sim, uint32_t shard, struct gk_server_ev
 bool gk_sim_storage_fold(struct gk_sim *sim, uint32_t shard)
 {
     struct gk_sim_shard *s = &sim->shards[shard];
-    uint64_t syncs = s->disk->syncs, version = 0;
+    uint64_t version = 0;
     struct gk_words words = {.text = ""};
     enum gk_err err;
 
     s->folding = false;
     look_at_room(sim, shard);
     err = gk_store_fold(s->store, &version, &words);
-    check_sync(sim, shard, syncs);
+    look_for_failure(sim, shard);
     if (died(sim, shard)) {
         return false;
     }
