@@ -23,7 +23,8 @@ struct gk_retry {    /* a request that is not a chunk */
 /* What LOST_SHARD is said with: nothing brings back by itself what one shard alone held. */
 #define GK_LOST_SHARD_REPAIR                                                                       \
     ". Stop the servers, put a copy of its state directory back and take all shards to its "       \
-    "version (gkps rewind --to V DIR...); without a copy begin the job anew (gkps run --fresh)"
+    "version (gkps rewind --to V DIR...); without a copy begin the job anew (gkps run, with "      \
+    "--fresh where there is a state directory)"
 
 struct gk_shard {
     uint32_t index;

@@ -426,15 +426,17 @@ void gk_session_refuse(struct gk_worker *worker, struct gk_shard *shard, const s
 static void nack_fatal(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg)
 {
     int exit_code = GK_EXIT_REFUSED;
+    const char *repair = "";
 
     if (msg->h.code == GK_CODE_FENCED) {
         exit_code = GK_EXIT_FENCED;
     } else if (msg->h.code == GK_CODE_LOST_SHARD) {
         exit_code = GK_EXIT_PEER;
+        repair = GK_LOST_SHARD_REPAIR;
     }
-    give_up(worker, shard, exit_code, "shard %u at %s says %s at step %llu: %s", shard->index,
+    give_up(worker, shard, exit_code, "shard %u at %s says %s at step %llu: %s%s", shard->index,
             worker->config->addresses[shard->index], gk_code_name(msg->h.code),
-            (unsigned long long)worker->target, msg->words.text);
+            (unsigned long long)worker->target, msg->words.text, repair);
 }
 
 void gk_session_nack(struct gk_worker *worker, struct gk_shard *shard, const struct gk_msg *msg)
