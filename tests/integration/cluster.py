@@ -60,13 +60,16 @@ class Daemon:
         self.events = []
         self.changed = threading.Condition()
         fd = theirs.fileno()
-        self.process = subprocess.Popen([program(name), *map(str, args), "--launcher-fd", str(fd)], pass_fds=[fd],
+        self.process = subprocess.Popen(self.command(name, [*map(str, args), "--launcher-fd", str(fd)]), pass_fds=[fd],
                                         stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
                                         env=env or environment())
         theirs.close()
         self.line = ours
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
+
+    def command(self, name, args):
+        return [program(name), *args]
 
     def read(self):
         with self.line.makefile("r") as lines:
@@ -101,7 +104,10 @@ class Daemon:
         return self.log.read()
 
     def wait_text(self, pattern, deadline_s=DEADLINE_S):
-        return wait_until(lambda: re.search(pattern, self.text()), f"log line {pattern} in:\n{self.text()}", deadline_s)
+        try:
+            return wait_until(lambda: re.search(pattern, self.text()), f"log line {pattern}", deadline_s)
+        except Failure as failure:
+            raise Failure(f"{failure}; its log:\n{self.text()}") from None
 
     def stop(self):
         """End it whatever it does; only for cleaning up."""
