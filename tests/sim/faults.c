@@ -150,6 +150,8 @@ static void after_disk(struct gk_sim *sim, uint32_t shard)
         sim->stats.crashes++;
         gk_sim_storage_die(sim, shard, gk_sim_between(&sim->rng, 1, 30),
                            may_lose && gk_sim_chance(&sim->rng, 1, 2));
+        s->disk->die_again = /* while it recovers */
+            gk_sim_chance(&sim->rng, 1, 3) ? gk_sim_between(&sim->rng, 1, 12) : 0;
     }
     if (strikes(sim, f->fail_sync)) {
         s->disk->fail_at = s->disk->syncs + gk_sim_between(&sim->rng, 1, 4);
@@ -257,7 +259,7 @@ void gk_sim_faults_end(struct gk_sim *sim)
     sim->calm_us = sim->now_us;
     for (uint32_t s = 0; s < sim->options.servers; s++) {
         if (sim->shards[s].disk) {
-            sim->shards[s].disk->die_at = 0;
+            sim->shards[s].disk->die_at = sim->shards[s].disk->die_again = 0;
             sim->shards[s].disk->fail_at = sim->shards[s].disk->fail_write_at = 0;
             sim->shards[s].power_off = false;
         }

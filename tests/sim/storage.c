@@ -208,7 +208,7 @@ void gk_sim_storage_close(struct gk_sim *sim, uint32_t shard, const struct gk_si
     s->syncing = s->folding = false;
     gk_sim_disk_next_life(s->disk);
     if (s->power_off) {
-        s->power_off = false;
+        s->power_off = s->disk->die_at > 0; /* a second one is like the first */
         gk_sim_say(sim, gk_sim_shard_node(shard),
                    "its host loses power, %" PRIu64 " bytes unsynced",
                    gk_sim_disk_unsynced(s->disk));
