@@ -273,12 +273,43 @@ Test(stall, pong_of_a_former_session)
     rig_up(&rig, 1);
     toy_serve(&toy);
     rig_wait(&rig, 4 * SECOND); /* no PONG, but a sign of life */
-    toy_reply(&toy, &toy.shards[1], GK_KIND_PUSH_OK, &nothing);
-    toy_deliver(&toy);
+    for (uint32_t s = 0; s < 2; s++) {
+        toy_reply(&toy, &toy.shards[s], GK_KIND_PUSH_OK, &nothing);
+        toy_deliver(&toy);
+    }
     rig_wait(&rig, 2 * SECOND);
     cr_assert(rig_said(&rig, "WORKER-STALL", "shard 1 at tcp://b:2 to answer"));
     toy_close(&toy);
     rig_close(&rig);
+}
+
+/* Shard 1 waits for another rank, and that one for shard 0, which stands still: this worker has got
+ * what it wanted from there, and names it all the same. */
+Test(stall, a_silent_shard_behind_a_rank)
+{
+    struct rig rig;
+    struct toy toy;
+
+    open_joined(&rig, &toy, two);
+    toy_compute(&toy);
+    toy.shards[1].closes = false;
+    toy_serve_some(&toy, 3);
+    for (uint32_t i = 0; i < 14; i++) {
+        struct gk_msg *ping;
+
+        while ((ping = rig_take(&rig, 1, GK_KIND_PING))) {
+            toy_handle(&toy, 1, ping);
+            toy.replies[0].msg.body.ping.waits = GK_WAIT_RANK;
+            toy.replies[0].msg.body.ping.waits_count = 1;
+            toy.replies[0].msg.body.ping.waits_version = 4;
+            toy_deliver(&toy);
+        }
+        rig_forget_sent(&rig);
+        rig_wait(&rig, SECOND / 2);
+    }
+    cr_assert(rig_said(&rig, "WORKER-STALL", "for shard 0 at tcp://a:1: connected, but silent for"),
+              "%s", rig_last_line(&rig)->words.text);
+    close_both(&rig, &toy);
 }
 
 /* An hour without a word, and without a deadline: everything is still asked for, at a bounded rate,

@@ -25,12 +25,22 @@ static void describe_ranks(struct gk_words *ret, const struct gk_shard *shard)
     }
 }
 
+static double quiet_s(const struct gk_worker *worker, const struct gk_shard *shard)
+{
+    return seconds(worker, gk_max_u64(shard->heard_us, worker->started_us));
+}
+
+static bool missing(const struct gk_worker *worker, const struct gk_shard *shard)
+{
+    return shard->state == GK_SESSION_DOWN ||
+           quiet_s(worker, shard) > 1e-6 * GK_HELD_PINGS * GK_PING_US;
+}
+
 /* Why a shard has not answered yet. */
 static void describe_shard(const struct gk_worker *worker, const struct gk_shard *shard,
                            struct gk_words *ret)
 {
     const char *address = worker->config->addresses[shard->index];
-    double quiet = seconds(worker, gk_max_u64(shard->heard_us, worker->started_us));
     struct gk_words ranks;
 
     if (shard->state == GK_SESSION_DOWN) {
@@ -39,9 +49,9 @@ static void describe_shard(const struct gk_worker *worker, const struct gk_shard
     } else if (shard->refusal) {
         gk_words_set(ret, "shard %u at %s: refuses (%s): %s", shard->index, address,
                      gk_code_name(shard->refusal), shard->refusal_words.text);
-    } else if (quiet > 1e-6 * GK_HELD_PINGS * GK_PING_US) {
+    } else if (missing(worker, shard)) {
         gk_words_set(ret, "shard %u at %s: connected, but silent for %.1f s", shard->index, address,
-                     quiet);
+                     quiet_s(worker, shard));
     } else if (shard->pong.waits == GK_WAIT_DISK) {
         gk_words_set(ret, "shard %u at %s, whose disk has been full for %.1f s: make room there",
                      shard->index, address, (double)shard->pong.waits_us / 1e6);
@@ -140,15 +150,34 @@ static uint64_t stalled_step(const struct gk_worker *worker)
     return worker->target > 0 ? worker->target - 1 : 0;
 }
 
+/* The first shard that has not given its parameters; or one that is missing, though it has given
+ * them, because whoever is waited for may in turn be waiting for that one. */
+static void describe_pulls(const struct gk_worker *worker, struct gk_words *ret)
+{
+    const struct gk_shard *first = NULL;
+
+    for (uint32_t i = 0; i < worker->config->servers; i++) {
+        const struct gk_shard *shard = &worker->shards[i];
+
+        if (!gk_window_complete(&shard->pull) && !first) {
+            first = shard;
+        }
+    }
+    for (uint32_t i = 0; first && i < worker->config->servers; i++) {
+        if (!missing(worker, first) && missing(worker, &worker->shards[i])) {
+            first = &worker->shards[i];
+        }
+    }
+    if (first) {
+        describe_shard(worker, first, ret);
+    }
+}
+
 static void stall_exchanging(struct gk_worker *worker)
 {
     struct gk_words words = {.text = ""};
 
-    for (uint32_t i = 0; i < worker->config->servers && !words.text[0]; i++) {
-        if (!gk_window_complete(&worker->shards[i].pull)) {
-            describe_shard(worker, &worker->shards[i], &words);
-        }
-    }
+    describe_pulls(worker, &words);
     if (!words.text[0]) {
         describe_ring(worker, &words);
     }
