@@ -129,7 +129,7 @@ def stopped(victim, watchers, pattern):
     try:
         start = time.monotonic()
         for watcher in watchers:
-            watcher.wait_text(pattern, 30)
+            watcher.wait_text(pattern, HALF_OPEN_S)
         return time.monotonic() - start
     finally:
         victim.process.send_signal(signal.SIGCONT)
