@@ -13,8 +13,6 @@ enum {
     LOOK_MS = 20,
 };
 
-#define BATCH_BYTES (UINT64_C(128) << 20)
-
 static enum gk_err no_memory(struct gk_words *words)
 {
     gk_words_set(words, "%s", gk_err_text(GK_E_NOMEM));
@@ -78,27 +76,14 @@ static enum gk_err same_owner(const struct gk_archive *archive, const char *name
     return GK_E_CORRUPT;
 }
 
-/* The newest segment without a header: a crash while it was made, unless records lie in it. */
+/* The newest segment has no header. */
 static enum gk_err leave_out_headless(struct gk_archive *archive, const struct gk_known *known,
                                       struct gk_words *words)
 {
-    const struct gk_place *place = &archive->place;
-    struct gk_reader reader = {
-        .name = gk_name_segment(known->epoch, known->version),
-        .header.epoch = known->epoch,
-    };
     struct gk_rest rest = {0};
-    int number = 0;
     enum gk_err err =
-        place->ops->open(place->disk, reader.name.text, false, false, &reader.file, &number);
+        gk_reader_headless(&archive->place, known->epoch, known->version, &rest, words);
 
-    err = err ? err : place->ops->size(reader.file, &reader.size, &number);
-    if (err) {
-        place->ops->close_file(reader.file);
-        return gk_place_failed(place, reader.name.text, "read it", err, number, words);
-    }
-    err = gk_reader_rest(place, &reader, &rest, words);
-    gk_reader_close(place, &reader);
     if (!err && rest.marked) {
         *words = archive->headless;
         err = GK_E_CORRUPT;
@@ -121,7 +106,7 @@ static enum gk_err read_segments(struct gk_archive *archive, struct gk_words *wo
             return leave_out_headless(archive, &known->list[i], words);
         }
         if (err) {
-            return err;
+            return err == GK_E_INVALID ? GK_E_CORRUPT : err;
         }
         known->list[i].number = reader.header.first_number;
         known->list[i].bytes = reader.size;
@@ -132,28 +117,6 @@ static enum gk_err read_segments(struct gk_archive *archive, struct gk_words *wo
         }
     }
     return GK_OK;
-}
-
-/* A fold ends where a segment begins, so the newest snapshot (but version 0, or the one that begins
- * an epoch) has a segment of its version: without it versions would be lost in silence. */
-static enum gk_err check_complete(const struct gk_archive *archive, struct gk_words *words)
-{
-    const struct gk_known_list *snapshots = &archive->snapshots;
-    const struct gk_known *newest =
-        &snapshots->list[snapshots->count > 0 ? snapshots->count - 1 : 0];
-
-    if (snapshots->count == 0 || (archive->segments.count == 0 && newest->epoch > 0)) {
-        return GK_OK;
-    }
-    for (uint32_t i = 0; i < archive->segments.count; i++) {
-        if (archive->segments.list[i].version == newest->version) {
-            return GK_OK;
-        }
-    }
-    gk_words_set(words, "%s/%s is missing, the log behind %s", archive->place.directory,
-                 gk_name_segment(newest->epoch, newest->version).text,
-                 gk_name_snapshot(newest->epoch, newest->version).text);
-    return GK_E_CORRUPT;
 }
 
 static enum gk_err open_files(struct gk_archive *archive, struct gk_words *words)
@@ -188,7 +151,7 @@ static enum gk_err open_files(struct gk_archive *archive, struct gk_words *words
         return GK_E_CORRUPT;
     }
     err = read_segments(archive, words);
-    err = err ? err : check_complete(archive, words);
+    err = err ? err : gk_known_complete(place, &archive->segments, &archive->snapshots, words);
     return err ? err : archive->ops->open(&archive->queue, words);
 }
 
@@ -396,7 +359,8 @@ static enum gk_err take_record(struct attempt *attempt, const struct gk_record *
         return err;
     }
     gk_batch_add(attempt->batch, record, memory, gk_wal_bytes(record));
-    if (attempt->batch->count == GK_REPLAY_ROUNDS_MAX || attempt->batch->bytes >= BATCH_BYTES) {
+    if (attempt->batch->count == GK_REPLAY_ROUNDS_MAX ||
+        attempt->batch->bytes >= GK_REPLAY_BATCH_BYTES) {
         err = apply_batch(attempt, words);
     }
     return err;

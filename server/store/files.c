@@ -74,6 +74,29 @@ void gk_known_drop_first(struct gk_known_list *known)
     memmove(&known->list[0], &known->list[1], known->count * sizeof(known->list[0]));
 }
 
+enum gk_err gk_known_complete(const struct gk_place *place, const struct gk_known_list *segments,
+                              const struct gk_known_list *snapshots, struct gk_words *words)
+{
+    const struct gk_known *newest;
+
+    if (snapshots->count == 0) {
+        return GK_OK;
+    }
+    newest = &snapshots->list[snapshots->count - 1];
+    if (segments->count == 0 && newest->epoch > 0) {
+        return GK_OK; /* an operator has begun an epoch */
+    }
+    for (uint32_t i = 0; i < segments->count; i++) {
+        if (segments->list[i].version == newest->version) {
+            return GK_OK;
+        }
+    }
+    gk_words_set(words, "%s/%s is missing, the log behind %s", place->directory,
+                 gk_name_segment(newest->epoch, newest->version).text,
+                 gk_name_snapshot(newest->epoch, newest->version).text);
+    return GK_E_CORRUPT;
+}
+
 struct listing {
     struct gk_known_list *segments, *snapshots;
     bool full;
@@ -82,15 +105,15 @@ struct listing {
 /* Exactly what our own functions would print. */
 static bool parse(const char *name, bool segment, struct gk_known *ret)
 {
+    const char *kind = segment ? "wal-" : "snap-";
     struct gk_known known = {0};
-    const char *text = name + strlen(segment ? "wal-" : "snap-");
     struct gk_name again;
     char *end;
 
-    if (strncmp(name, segment ? "wal-" : "snap-", (size_t)(text - name)) != 0) {
+    if (strncmp(name, kind, strlen(kind)) != 0) {
         return false;
     }
-    known.epoch = (uint32_t)strtoul(text, &end, 10);
+    known.epoch = (uint32_t)strtoul(name + strlen(kind), &end, 10);
     if (*end != '-') {
         return false;
     }

@@ -69,4 +69,10 @@ enum gk_err gk_place_list(const struct gk_place *place, struct gk_known_list *re
 
 void gk_known_drop_first(struct gk_known_list *known);
 
+/* A fold ends where a segment begins, so the newest snapshot (but version 0, or the one that begins
+ * an epoch) has a segment of its version: without it versions would be lost in silence.
+ * GK_E_CORRUPT: it is missing. */
+enum gk_err gk_known_complete(const struct gk_place *place, const struct gk_known_list *segments,
+                              const struct gk_known_list *snapshots, struct gk_words *words);
+
 #endif

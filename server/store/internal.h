@@ -12,8 +12,6 @@
 
 enum { GK_STORE_SYNCS = 64 };
 
-#define GK_STORE_BATCH_BYTES (UINT64_C(128) << 20)
-
 struct gk_store_shared { /* of both threads, under the lock */
     pthread_mutex_t lock;
     struct gk_known_list segments; /* the last one is written to */

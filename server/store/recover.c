@@ -56,34 +56,20 @@ static void told_replaced(struct gk_recovered *recovered, uint64_t version, cons
                     why);
 }
 
-/* The newest segment has no header.  That is a crash while it was made, unless a record lies in it:
- * a header is on disk before the first record is written. */
+/* The newest segment has no header. */
 static enum gk_err drop_headless(struct recovery *recovery, const struct gk_known *known,
                                  const struct gk_words *why, struct gk_words *words)
 {
-    struct gk_store *store = recovery->store;
-    const struct gk_disk_ops *ops = store->place.ops;
-    struct gk_reader reader = {
-        .name = gk_name_segment(known->epoch, known->version),
-        .header.epoch = known->epoch,
-    };
+    const struct gk_place *place = &recovery->store->place;
+    struct gk_name name = gk_name_segment(known->epoch, known->version);
     struct gk_rest rest = {0};
-    int number = 0;
-    enum gk_err err =
-        ops->open(store->place.disk, reader.name.text, false, false, &reader.file, &number);
+    enum gk_err err = gk_reader_headless(place, known->epoch, known->version, &rest, words);
 
-    err = err ? err : ops->size(reader.file, &reader.size, &number);
-    if (err) {
-        ops->close_file(reader.file);
-        return gk_place_failed(&store->place, reader.name.text, "read it", err, number, words);
-    }
-    err = gk_reader_rest(&store->place, &reader, &rest, words);
-    gk_reader_close(&store->place, &reader);
     if (!err && rest.marked) {
         *words = *why;
         err = GK_E_CORRUPT;
     }
-    err = err ? err : gk_place_remove(&store->place, reader.name.text, words);
+    err = err ? err : gk_place_remove(place, name.text, words);
     if (!err && rest.bytes > 0) {
         told_cut(recovery->recovered, rest.bytes, why->text);
     }
@@ -485,29 +471,6 @@ static enum gk_err claim(struct gk_store *store, struct gk_words *words)
     return err;
 }
 
-/* A fold ends where a segment begins, so the newest snapshot (but version 0, or the one that begins
- * an epoch) has a segment of its version: without it versions would be lost in silence. */
-static enum gk_err check_complete(const struct gk_store *store, struct gk_words *words)
-{
-    const struct gk_known_list *snapshots = &store->shared->snapshots;
-    const struct gk_known_list *segments = &store->shared->segments;
-    const struct gk_known *newest = &snapshots->list[snapshots->count - 1];
-    struct gk_name log = gk_name_segment(newest->epoch, newest->version);
-    struct gk_name snapshot = gk_name_snapshot(newest->epoch, newest->version);
-
-    if (segments->count == 0 && newest->epoch > 0) {
-        return GK_OK; /* an operator has begun an epoch */
-    }
-    for (uint32_t i = 0; i < segments->count; i++) {
-        if (segments->list[i].version == newest->version) {
-            return GK_OK;
-        }
-    }
-    gk_words_set(words, "%s/%s is missing, the log behind %s", store->place.directory, log.text,
-                 snapshot.text);
-    return GK_E_CORRUPT;
-}
-
 enum gk_err gk_store_recover(struct gk_store *store, const struct gk_store_setup *setup,
                              struct gk_recovered *recovered, struct gk_words *words)
 {
@@ -535,7 +498,8 @@ enum gk_err gk_store_recover(struct gk_store *store, const struct gk_store_setup
     if (!err && shared->snapshots.count == 0) {
         err = try_from(&recovery, NULL, words);
     } else {
-        err = err ? err : check_complete(store, words);
+        err = err ? err
+                  : gk_known_complete(&store->place, &shared->segments, &shared->snapshots, words);
         err = err ? err : from_snapshots(&recovery, words);
     }
     if (err) {

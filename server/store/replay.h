@@ -12,6 +12,8 @@
 
 enum { GK_REPLAY_ROUNDS_MAX = 512 };
 
+#define GK_REPLAY_BATCH_BYTES (UINT64_C(128) << 20) /* of records that are applied at once */
+
 /* Records from a number on, across segments. */
 struct gk_walk {
     const struct gk_place *place;
@@ -76,7 +78,8 @@ enum gk_err gk_batch_apply(struct gk_batch *batch, float *const planes[3], uint6
 /* Forget the rounds. */
 void gk_batch_clear(struct gk_batch *batch);
 
-/* Sum of the hash of `planes` planes of [first, first + length). */
+/* Hash of the first `planes_count` planes, whose elements are those of the range `global`.  The
+ * queue's error. */
 enum gk_err gk_replay_hash(const struct gk_vector_ops *ops, struct gk_queue *queue,
                            float *const planes[3], uint32_t planes_count,
                            const struct gk_range *global, uint64_t *ret_hash);

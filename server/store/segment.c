@@ -332,3 +332,18 @@ enum gk_err gk_reader_rest(const struct gk_place *place, struct gk_reader *reade
     }
     return err;
 }
+
+enum gk_err gk_reader_headless(const struct gk_place *place, uint32_t epoch, uint64_t version,
+                               struct gk_rest *ret, struct gk_words *words)
+{
+    struct gk_reader reader = {.name = gk_name_segment(epoch, version), .header.epoch = epoch};
+    int number = 0;
+    enum gk_err err =
+        place->ops->open(place->disk, reader.name.text, false, false, &reader.file, &number);
+
+    err = err ? err : place->ops->size(reader.file, &reader.size, &number);
+    err = err ? gk_place_failed(place, reader.name.text, "read it", err, number, words)
+              : gk_reader_rest(place, &reader, ret, words);
+    gk_reader_close(place, &reader);
+    return err;
+}

@@ -77,7 +77,14 @@ struct gk_rest {        /* what lies at and behind the reader's offset */
     uint64_t marked_by; /* offset of that record */
 };
 
+/* GK_E_IO, GK_E_NOMEM. */
 enum gk_err gk_reader_rest(const struct gk_place *place, struct gk_reader *reader,
                            struct gk_rest *ret, struct gk_words *words);
+
+/* The same of a whole file that gk_reader_open() could not open for want of a header.  The newest
+ * one has none after a crash while it was made, unless a record lies in it (`marked`): a header is
+ * on disk before the first record is written. */
+enum gk_err gk_reader_headless(const struct gk_place *place, uint32_t epoch, uint64_t version,
+                               struct gk_rest *ret, struct gk_words *words);
 
 #endif

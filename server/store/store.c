@@ -26,7 +26,7 @@ static enum gk_err new_store(const struct gk_store_setup *setup, struct gk_store
     store->log_bytes_max = setup->log_bytes_max;
     store->keep_versions = setup->keep_versions;
     store->block_floats = setup->block_floats ? setup->block_floats : GK_SNAPSHOT_BLOCK_FLOATS;
-    store->batch_bytes = setup->batch_bytes ? setup->batch_bytes : GK_STORE_BATCH_BYTES;
+    store->batch_bytes = setup->batch_bytes ? setup->batch_bytes : GK_REPLAY_BATCH_BYTES;
     store->ops = setup->ops;
     store->scratch = malloc(gk_wal_scratch_bytes(setup->workers));
     store->shared = calloc(1, sizeof(*store->shared));
