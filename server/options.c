@@ -52,8 +52,8 @@ static const struct gk_option options[] = {
      "restart.",
      NULL, "State"},
     {"log-bytes", GK_OPTION_BYTES, AT(log_bytes), "16G", NULL, 64 * 1024, 1e15, "BYTES",
-     "Limit of all log files together; at half of it a snapshot is made whatever --fold-every "
-     "says.",
+     "Limit of all log files together; whenever a quarter of it is full a snapshot is made, "
+     "whatever --fold-every says.",
      NULL, "State"},
     {"keep-versions", GK_OPTION_UINT, AT(keep_versions), "0", NULL, 0, 1e9, "VERSIONS",
      "How far back gkps rewind must be able to go.", NULL, "State"},

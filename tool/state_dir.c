@@ -52,7 +52,7 @@ static bool parse_folder(const char *name, struct gk_state_folder *ret)
     return false;
 }
 
-/* Digits, `between`, digits, `behind` (perhaps more behind that: a file that was set aside). */
+/* `before`, digits, a dash, digits, `behind`. */
 static bool is_numbered(const char *name, const char *before, const char *behind)
 {
     size_t length = strlen(before);
@@ -75,7 +75,7 @@ static bool is_server_file(const char *name)
 {
     static const char *const names[] = {
         GK_STORE_LOCK,           GK_STORE_JOB, GK_STORE_JOB_TEMPORARY, GK_STORE_INIT_TEMPORARY,
-        GK_STORE_FOLD_TEMPORARY, "repairing",
+        GK_STORE_FOLD_TEMPORARY,
     };
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {

@@ -153,7 +153,7 @@ static enum gk_err check_room(struct gk_store *store, uint64_t bytes, struct gk_
     }
     gk_words_set(words,
                  "%s: the log may have %" PRIu64 " MiB, and a record of %" PRIu64
-                 " KiB does not fit before the next fold; a larger log would help",
+                 " KiB does not fit before the next fold; a larger --log-bytes would help",
                  store->place.directory, store->log_bytes_max >> 20, bytes >> 10);
     return GK_E_LIMIT;
 }

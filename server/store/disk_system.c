@@ -110,11 +110,14 @@ static enum gk_err disk_open(struct gk_disk *disk, const char *path, bool create
     if (fd < 0) {
         return failed(errno, ret_errno);
     }
-    file = malloc(sizeof(*file));
-    if (!file || fstat(fd, &stat) != 0 || !S_ISREG(stat.st_mode)) {
-        free(file);
+    if (fstat(fd, &stat) != 0 || !S_ISREG(stat.st_mode)) {
         (void)close(fd);
-        return failed(file ? EINVAL : ENOMEM, ret_errno);
+        return failed(EINVAL, ret_errno);
+    }
+    file = malloc(sizeof(*file));
+    if (!file) {
+        (void)close(fd);
+        return failed(ENOMEM, ret_errno);
     }
     file->fd = fd;
     *ret_file = file;

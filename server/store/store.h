@@ -4,7 +4,6 @@
  *   JOB                           which shard of which job this is; written once
  *   wal-<epoch>-<version>.log     records behind that version
  *   snap-<epoch>-<version>        image and planes at that version
- *   repairing                     present while a shard is being rebuilt
  *
  * A record is durable before anybody may see what it says; what a crash leaves is the last durable
  * record or a later one.  A snapshot is the fold of an older one and the log behind it, and a
@@ -36,7 +35,7 @@ struct gk_store_setup { /* borrowed during gk_store_open() only, but for disk, o
     uint32_t shard, servers, workers;
     enum gk_sync_policy sync;
     uint64_t fold_every;    /* versions behind the snapshot that trigger a fold; 0: never */
-    uint64_t log_bytes_max; /* of all segments; a fold is due when they reach half of it */
+    uint64_t log_bytes_max; /* of all segments, 0: no limit; a quarter of it ends a segment */
     uint64_t keep_versions; /* how far back a rewind must be possible */
     uint32_t block_floats;  /* of a snapshot, 0: GK_SNAPSHOT_BLOCK_FLOATS; smaller in tests */
     uint64_t batch_bytes;   /* of records that are replayed at once, 0: 128 MiB */
