@@ -274,11 +274,6 @@ void gk_journal_write(struct gk_journal *journal, uint64_t op, const struct gk_r
     submit(journal->log_thread, &job);
 }
 
-bool gk_journal_busy(const struct gk_journal *journal)
-{
-    return journal->writing || journal->syncing || journal->folding;
-}
-
 static void thread_closed(void *context)
 {
     struct gk_journal *journal = context;
@@ -293,7 +288,7 @@ void gk_journal_close(struct gk_journal *journal)
     if (!journal) {
         return;
     }
-    journal->threads_open = 3;
+    journal->threads_open = 3; /* and this call, or the first to end could be the last */
     if (journal->log_thread) {
         gk_compute_close(journal->log_thread, thread_closed);
     } else {

@@ -35,9 +35,6 @@ enum gk_err gk_journal_start(struct gk_journal *journal, struct uv_loop_s *loop,
 /* Write one record; the event of `op` follows.  One at a time. */
 void gk_journal_write(struct gk_journal *journal, uint64_t op, const struct gk_record *record);
 
-/* A record or a snapshot is being written. */
-bool gk_journal_busy(const struct gk_journal *journal);
-
 /* End the threads after what they are at, once; `closed` follows.  Accepts NULL. */
 void gk_journal_close(struct gk_journal *journal);
 

@@ -134,9 +134,6 @@ struct gk_faults_job { /* for which a script is checked */
 enum gk_err gk_faults_check(const struct gk_faults *faults, const struct gk_faults_job *job,
                             struct gk_words *words);
 
-/* "worker 2", "all". */
-void gk_faults_who_name(struct gk_faults_who who, char *ret, size_t ret_bytes);
-
 bool gk_faults_is_message(enum gk_faults_do what); /* done to messages, not to processes */
 
 #endif

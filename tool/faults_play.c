@@ -191,7 +191,7 @@ static void plan_next(struct gk_faults_play *play, uint32_t line, uint64_t now_u
     state->next.steps = fault->every.steps;
 }
 
-static void end_due(struct gk_faults_play *play, uint64_t now_us, uint64_t step, bool all,
+static void end_due(struct gk_faults_play *play, uint64_t now_us, uint64_t step,
                     const struct firing *how)
 {
     uint32_t kept = 0, count = play->undos_count;
@@ -200,7 +200,7 @@ static void end_due(struct gk_faults_play *play, uint64_t now_us, uint64_t step,
     for (uint32_t i = 0; i < count; i++) {
         struct gk_faults_undo undo = play->undos[i];
 
-        if (all || (undo.steps ? step : now_us) >= undo.at) {
+        if ((undo.steps ? step : now_us) >= undo.at) {
             how->fn(how->context, &undo.act);
         } else {
             play->undos[kept++] = undo;
@@ -214,7 +214,7 @@ void gk_faults_play_tick(struct gk_faults_play *play, uint64_t now_us, uint64_t 
 {
     const struct firing how = {.play = play, .fn = act, .context = context};
 
-    end_due(play, now_us, step, false, &how);
+    end_due(play, now_us, step, &how);
     for (uint32_t i = 0; i < play->faults->faults_count; i++) {
         struct gk_faults_span *next = &play->lines[i].next;
         bool due = next->given && (next->steps ? step : now_us) >= next->low;
@@ -227,39 +227,6 @@ void gk_faults_play_tick(struct gk_faults_play *play, uint64_t now_us, uint64_t 
             plan_next(play, i, now_us, step);
         }
     }
-}
-
-void gk_faults_play_end(struct gk_faults_play *play, gk_faults_act_fn *act, void *context)
-{
-    const struct firing how = {.play = play, .fn = act, .context = context};
-
-    end_due(play, 0, 0, true, &how);
-}
-
-static uint64_t nearer(uint64_t wait_us, uint64_t at_us, uint64_t now_us)
-{
-    uint64_t until_us = at_us > now_us ? at_us - now_us : 0;
-
-    return until_us < wait_us ? until_us : wait_us;
-}
-
-uint64_t gk_faults_play_wait(const struct gk_faults_play *play, uint64_t now_us)
-{
-    uint64_t wait_us = UINT64_MAX;
-
-    for (uint32_t i = 0; i < play->faults->faults_count; i++) {
-        const struct gk_faults_span *next = &play->lines[i].next;
-
-        if (next->given && !next->steps) {
-            wait_us = nearer(wait_us, next->low, now_us);
-        }
-    }
-    for (uint32_t i = 0; i < play->undos_count; i++) {
-        if (!play->undos[i].steps) {
-            wait_us = nearer(wait_us, play->undos[i].at, now_us);
-        }
-    }
-    return wait_us;
 }
 
 static void append(char *ret, size_t ret_bytes, const char *text, const char *more)

@@ -52,13 +52,7 @@ typedef void gk_faults_act_fn(void *context, const struct gk_faults_act *act);
 void gk_faults_play_tick(struct gk_faults_play *play, uint64_t now_us, uint64_t step,
                          gk_faults_act_fn *act, void *context);
 
-/* Everything that waits for its end, now. */
-void gk_faults_play_end(struct gk_faults_play *play, gk_faults_act_fn *act, void *context);
-
-/* Microseconds until something is due; UINT64_MAX: nothing but by a step. */
-uint64_t gk_faults_play_wait(const struct gk_faults_play *play, uint64_t now_us);
-
-/* "kill worker 2", "drop 20 % between worker 1 and server 0, for 3 s". */
+/* "kill worker 2", "drop 20 % between worker 1 and server 0", "end of freeze server 1". */
 void gk_faults_act_text(const struct gk_faults_act *act, char *ret, size_t ret_bytes);
 
 #endif

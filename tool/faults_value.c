@@ -232,23 +232,3 @@ bool gk_faults_read_bool(const char *text, bool *ret)
     *ret = yes;
     return true;
 }
-
-void gk_faults_who_name(struct gk_faults_who who, char *ret, size_t ret_bytes)
-{
-    static const char *const names[] = {
-        [GK_FAULTS_WORKER] = "worker",
-        [GK_FAULTS_SERVER] = "server",
-        [GK_FAULTS_ANY_WORKER] = "any worker",
-        [GK_FAULTS_ANY_SERVER] = "any server",
-        [GK_FAULTS_WORKERS] = "workers",
-        [GK_FAULTS_SERVERS] = "servers",
-        [GK_FAULTS_ALL] = "all",
-        [GK_FAULTS_LAUNCHER] = "launcher",
-    };
-
-    if (who.whom == GK_FAULTS_WORKER || who.whom == GK_FAULTS_SERVER) {
-        (void)snprintf(ret, ret_bytes, "%s %u", names[who.whom], who.index);
-    } else {
-        (void)snprintf(ret, ret_bytes, "%s", names[who.whom]);
-    }
-}

@@ -4,9 +4,12 @@
 #include "tool/json.h"
 
 #include <sched.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { CPU_BYTES = 128 };
 
 /* The text behind "key : " of the first such line. */
 static void find(FILE *file, const char *key, char *ret, size_t ret_bytes)
@@ -25,7 +28,8 @@ static void find(FILE *file, const char *key, char *ret, size_t ret_bytes)
     }
 }
 
-void gk_machine_cpu(char *ret, size_t ret_bytes)
+/* "" where the system does not name it. */
+static void find_cpu(char *ret, size_t ret_bytes)
 {
     static const char *const keys[] = {"model name", "Model", "cpu", "CPU part"}; /* by processor */
     FILE *file = fopen("/proc/cpuinfo", "r");
@@ -40,7 +44,7 @@ void gk_machine_cpu(char *ret, size_t ret_bytes)
     }
 }
 
-uint64_t gk_machine_cores(void)
+static uint64_t count_cores(void)
 {
     cpu_set_t set;
     long online = sysconf(_SC_NPROCESSORS_ONLN);
@@ -53,10 +57,10 @@ uint64_t gk_machine_cores(void)
 
 json_t *gk_machine_json(const char *blas)
 {
-    char cpu[GK_MACHINE_CPU_BYTES];
+    char cpu[CPU_BYTES];
 
-    gk_machine_cpu(cpu, sizeof(cpu));
+    find_cpu(cpu, sizeof(cpu));
     return json_pack("{s:o, s:o, s:o}", "cpu", cpu[0] ? gk_json_string(cpu) : json_null(), "cores",
-                     gk_json_integer(gk_machine_cores()), "blas",
+                     gk_json_integer(count_cores()), "blas",
                      blas[0] ? gk_json_string(blas) : json_null());
 }

@@ -97,11 +97,6 @@ void gk_fault_close(struct gk_fault *fault)
     uv_close((uv_handle_t *)&fault->timer, on_closed);
 }
 
-const char *gk_fault_name(uint32_t kind)
-{
-    return names[kind <= GK_FAULT_KINDS ? kind : GK_FAULT_KINDS];
-}
-
 /* A number within [0, max], or the fallback where there is none. */
 static bool read_number(const json_t *object, const char *key, double max, double *ret)
 {

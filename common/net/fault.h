@@ -19,13 +19,14 @@
 struct uv_loop_s;
 struct gk_fault;
 
-enum gk_fault_kind {
-    GK_FAULT_PARTITION, /* nothing passes */
-    GK_FAULT_DROP,
-    GK_FAULT_CORRUPT,
-    GK_FAULT_DUPLICATE,
-    GK_FAULT_DELAY, /* by `amount_us`; what follows overtakes when it is not delayed too */
-    GK_FAULT_KINDS,
+enum gk_fault_kind {                     /* in the order of the names in fault.c */
+                     GK_FAULT_PARTITION, /* nothing passes */
+                     GK_FAULT_DROP,
+                     GK_FAULT_CORRUPT,
+                     GK_FAULT_DUPLICATE,
+                     GK_FAULT_DELAY, /* by `amount_us`; what follows overtakes when it is not
+                                        delayed too */
+                     GK_FAULT_KINDS,
 };
 
 enum gk_fault_way { GK_FAULT_OUT, GK_FAULT_IN };
@@ -65,9 +66,6 @@ struct gk_fault_command {
  * GK_E_INVALID and words: it is none of these. */
 enum gk_err gk_fault_command_read(const json_t *object, struct gk_fault_command *ret_command,
                                   struct gk_words *words);
-
-/* "partition", "drop", ...; "heal" for GK_FAULT_KINDS. */
-const char *gk_fault_name(uint32_t kind);
 
 /* Obey; what waits already keeps its time. */
 void gk_fault_set(struct gk_fault *fault, const struct gk_fault_command *command);

@@ -45,7 +45,7 @@ static const uint8_t admission[GK_KIND_MAX + 1][GK_SHARD_EXITED] = {
     [GK_KIND_DRAIN_OK] = {NEVER, NEVER, NEVER, NEVER, NEVER, NEVER},
 };
 
-void gk_server_bad(struct gk_server *server, const char *words)
+static void note_bad(struct gk_server *server, const char *words)
 {
     struct gk_server_live *live = &server->live;
 
@@ -60,7 +60,7 @@ void gk_server_bad(struct gk_server *server, const char *words)
 static void bad(struct gk_server *server, uint64_t route, const struct gk_header *h,
                 enum gk_code code, const char *words)
 {
-    gk_server_bad(server, words);
+    note_bad(server, words);
     gk_server_nack_route(server, route, h, code, words);
 }
 
@@ -72,7 +72,7 @@ void gk_server_bad_message(struct gk_server *server, const struct gk_server_even
     if (!h || h->kind == 0 ||
         (h->kind <= GK_KIND_MAX && admission[h->kind][GK_SHARD_RUNNING] == NEVER &&
          h->kind != GK_KIND_PULL_UPDATES)) {
-        gk_server_bad(server, words); /* an answer to an answer could go round for ever */
+        note_bad(server, words); /* an answer to an answer could go round for ever */
         return;
     }
     bad(server, ev->route, h,
@@ -192,7 +192,7 @@ void gk_server_message(struct gk_server *server, uint64_t route, const struct gk
         if (h->kind == GK_KIND_PULL_UPDATES) {
             bad(server, route, h, GK_CODE_UNSUPPORTED, words.text);
         } else {
-            gk_server_bad(server, words.text);
+            note_bad(server, words.text);
         }
     } else if (h->kind == GK_KIND_HELLO) {
         gk_server_hello(server, route, msg);

@@ -12,7 +12,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-bool gk_server_push_locked(const struct gk_server *server)
+static bool is_locked(const struct gk_server *server)
 {
     enum gk_round_state state = server->live.round.state;
 
@@ -42,7 +42,7 @@ void gk_server_push_drop(struct gk_server *server, uint32_t rank)
 {
     struct gk_push_slot *push = &server->live.members[rank].push;
 
-    if (gk_server_push_locked(server)) {
+    if (is_locked(server)) {
         return;
     }
     if (push->contributed) {
@@ -241,7 +241,7 @@ void gk_server_push(struct gk_server *server, uint32_t rank, const struct gk_msg
         gk_words_set(&words, "step %" PRIu64 ", but shard %" PRIu32 " is at version %" PRIu64,
                      h->step, server->config.shard, server->image->version);
         gk_server_nack(server, rank, h->req_id, GK_CODE_BAD_STEP, false, words.text);
-    } else if (gk_server_push_locked(server)) {
+    } else if (is_locked(server)) {
         on_locked(server, rank, h);
     } else if (!shape_ok(server, h, &words) || !assemble(server, rank, msg, &words)) {
         gk_server_nack(server, rank, h->req_id, GK_CODE_BAD_SHAPE, false, words.text);

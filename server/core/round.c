@@ -81,7 +81,7 @@ static uint32_t active_count(const struct gk_server *server)
     return count;
 }
 
-void gk_server_round_open(struct gk_server *server)
+static void open_round(struct gk_server *server)
 {
     server->live.round.opened_us = server->now_us;
     server->live.stall_us = server->now_us + GK_STALL_US;
@@ -94,7 +94,7 @@ void gk_server_round_resume(struct gk_server *server)
     if (server->image->version % GK_HASH_EVERY == 0) {
         gk_server_hash_begin(server);
     }
-    gk_server_round_open(server);
+    open_round(server);
 }
 
 static void contribute(struct gk_server *server, uint32_t rank)

@@ -194,7 +194,6 @@ void gk_server_drained(struct gk_server *server); /* EXIT once nothing is in fli
 /* message.c */
 void gk_server_message(struct gk_server *server, uint64_t route, const struct gk_msg *msg);
 void gk_server_bad_message(struct gk_server *server, const struct gk_server_event *ev);
-void gk_server_bad(struct gk_server *server, const char *words);
 
 /* session.c */
 void gk_server_hello(struct gk_server *server, uint64_t route, const struct gk_msg *msg);
@@ -225,11 +224,9 @@ void gk_server_lend_tables(
 void gk_server_push(struct gk_server *server, uint32_t rank, const struct gk_msg *msg);
 void gk_server_push_drop(struct gk_server *server, uint32_t rank);
 void gk_server_push_forget(struct gk_server *server, uint32_t rank); /* after its verdict */
-bool gk_server_push_locked(const struct gk_server *server);
 
 /* round.c */
-void gk_server_round_open(struct gk_server *server);
-void gk_server_round_resume(struct gk_server *server); /* the same, and the hash of the version */
+void gk_server_round_resume(struct gk_server *server); /* open it, and hash the version */
 void gk_server_round_close(
     struct gk_server *server); /* if everybody has contributed, or has left */
 bool gk_server_round_active(const struct gk_server *server, uint32_t rank);

@@ -66,15 +66,12 @@ Test(tool_faults_play, steps_and_times)
          "  - {at: {time: 1.5 s}, do: freeze, who: server 1, for: 200 ms}\n");
     cr_assert_str_eq(tick(0, 0), "");
     cr_assert_str_eq(tick(1000, 19), "");
-    cr_assert_eq(gk_faults_play_wait(&play, 1000 * 1000), 500 * 1000);
     cr_assert_str_eq(tick(1001, 23), "kill worker 2\n");
     cr_assert_str_eq(tick(1002, 24), "");
     cr_assert_str_eq(tick(1510, 24), "freeze server 1\n");
     cr_assert_str_eq(tick(1600, 24), "");
-    cr_assert_eq(gk_faults_play_wait(&play, 1600 * 1000), 110 * 1000);
     cr_assert_str_eq(tick(1711, 24), "end of freeze server 1\n");
     cr_assert_str_eq(tick(9999, 99), "");
-    cr_assert_eq(gk_faults_play_wait(&play, 0), UINT64_MAX);
 }
 
 Test(tool_faults_play, step_zero_is_at_once)
@@ -161,21 +158,6 @@ Test(tool_faults_play, draws)
     }
     cr_assert_eq(starts, 15, "not all of 10 to 13 were drawn: %x", starts);
     cr_assert_geq(differ, 18);
-}
-
-Test(tool_faults_play, the_end_ends_everything)
-{
-    load("faults:\n"
-         "  - {at: {step: 0}, do: freeze, who: worker 0, for: 60 s}\n"
-         "  - {at: {step: 0}, do: drop, who: worker 0, with: server 0, for: 1000 steps}\n"
-         "  - {at: {step: 0}, do: kill, who: worker 1, for: 60 s}\n");
-    tick(0, 0);
-    done[0] = '\0';
-    gk_faults_play_end(&play, on_act, NULL);
-    cr_assert_str_eq(done, "end of freeze worker 0\nend of drop between worker 0 and server 0\n");
-    done[0] = '\0';
-    gk_faults_play_end(&play, on_act, NULL);
-    cr_assert_str_eq(done, "");
 }
 
 /* More ends than there is room for: what could not be ended is not begun. */
