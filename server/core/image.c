@@ -48,9 +48,9 @@ void gk_image_copy(struct gk_image *target, const struct gk_image *source)
     target->rows = rows;
 }
 
-uint32_t gk_image_planes(const struct gk_image *image)
+uint32_t gk_optimizer_planes(uint32_t optimizer)
 {
-    switch (image->optimizer) {
+    switch (optimizer) {
     case GK_OPTIMIZER_MOMENTUM:
     case GK_OPTIMIZER_NESTEROV:
         return 2;
@@ -59,6 +59,11 @@ uint32_t gk_image_planes(const struct gk_image *image)
     default:
         return 1;
     }
+}
+
+uint32_t gk_image_planes(const struct gk_image *image)
+{
+    return gk_optimizer_planes(image->optimizer);
 }
 
 static enum gk_err differs(struct gk_words *words, const char *field, uint64_t found,

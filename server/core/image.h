@@ -42,7 +42,8 @@ void gk_image_free(struct gk_image *image); /* accepts NULL */
 /* `target` becomes equal to `source`; both have the same number of workers. */
 void gk_image_copy(struct gk_image *target, const struct gk_image *source);
 
-/* How many planes a shard of this spec has: parameters, then moments. */
+/* How many planes a shard with this enum gk_optimizer has: parameters, then moments. */
+uint32_t gk_optimizer_planes(uint32_t optimizer);
 uint32_t gk_image_planes(const struct gk_image *image);
 
 struct gk_image_shape { /* what a record or a snapshot says that version 0 looks like */

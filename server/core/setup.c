@@ -6,14 +6,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-static uint32_t planes_of(uint32_t optimizer)
-{
-    if (optimizer == GK_OPTIMIZER_MOMENTUM || optimizer == GK_OPTIMIZER_NESTEROV) {
-        return 2;
-    }
-    return optimizer == GK_OPTIMIZER_ADAMW ? 3 : 1;
-}
-
 /* A full chunk holds chunk_floats values, dense or sparse, so that a slice has no more chunks than
  * this. */
 uint32_t gk_server_chunks_max(const struct gk_server *server, uint64_t count)
@@ -55,7 +47,7 @@ void gk_server_size_setup(const struct gk_server *server, const struct gk_spec *
         .hi = gk_partition_lo(spec->params_count, config->servers, config->shard + 1),
         .workers = config->workers,
         .optimizer = spec->optimizer,
-        .planes_count = planes_of(spec->optimizer),
+        .planes_count = gk_optimizer_planes(spec->optimizer),
     };
     count = setup->hi - setup->lo;
     setup->plane_bytes = count * sizeof(float);
