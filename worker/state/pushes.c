@@ -202,6 +202,9 @@ static enum gk_err take_slices(struct reader *reader, struct gk_push *push, uint
 {
     uint64_t all = 0;
 
+    if (chunks > reader->left / sizeof(struct gk_slot_chunk)) {
+        return GK_E_CORRUPT; /* their table would not fit: nothing is allocated for it */
+    }
     for (uint32_t s = 0; s < push->slices_count; s++) {
         struct gk_slot_slice record;
 
