@@ -1,3 +1,7 @@
+/* The loop thread hands out at most one write, one sync and one fold.  Write and sync share the log
+ * thread, because the store takes one of them at a time; a fold takes long and has its own.  A job
+ * belongs to its thread from submit() until its `done`, which may hand out the next one at once:
+ * what it still needs of the old one it takes out before. */
 #include "server/journal.h"
 
 #include "common/assert.h"
@@ -34,6 +38,7 @@ struct gk_journal {
     struct write_job write, sync;
     struct fold_job fold;
     bool writing, syncing, folding;
+    bool closing;          /* the threads take no more jobs */
     uint32_t threads_open; /* while they end */
     bool slow_said, fold_full_said;
     uint64_t version, durable_version; /* of the last ROUND that was written; loop thread */
@@ -152,7 +157,7 @@ static void maybe_fold(struct gk_journal *journal)
 {
     const struct gk_compute_job job = {.run = run_fold, .done = fold_done, .job = &journal->fold};
 
-    if (!journal->folding && gk_store_fold_due(journal->store)) {
+    if (!journal->folding && !journal->closing && gk_store_fold_due(journal->store)) {
         journal->folding = true;
         journal->fold = (struct fold_job){0};
         submit(journal->fold_thread, &job);
@@ -207,7 +212,7 @@ static void maybe_sync(struct gk_journal *journal)
     const struct gk_compute_job job = {.run = run_sync, .done = sync_done, .job = &journal->sync};
 
     if (journal->setup.options->sync == GK_SYNC_INTERVAL && !journal->syncing &&
-        journal->durable_version < journal->version) {
+        !journal->closing && journal->durable_version < journal->version) {
         journal->syncing = true;
         journal->sync = (struct write_job){0};
         submit(journal->log_thread, &job);
@@ -240,15 +245,16 @@ static void write_done(void *context, void *item)
     const struct gk_record *record = job->record;
     struct gk_server_event event = {
         .kind = GK_SERVER_WRITE_DONE, .op = job->op, .err = job->err, .words = job->words.text};
+    bool good = !job->err;
 
     journal->writing = false;
-    if (!job->err) {
+    if (good) {
         journal->version = record->version;
         journal->durable_version = job->durable_version;
         event.unsynced = job->durable_version < record->version;
     }
-    journal->setup.event(journal->setup.context, &event);
-    if (!job->err) {
+    journal->setup.event(journal->setup.context, &event); /* may write the next, or close us */
+    if (good) {
         warn_slow(journal);
         maybe_sync(journal);
     }
@@ -288,6 +294,7 @@ void gk_journal_close(struct gk_journal *journal)
     if (!journal) {
         return;
     }
+    journal->closing = true;
     journal->threads_open = 3; /* and this call, or the first to end could be the last */
     if (journal->log_thread) {
         gk_compute_close(journal->log_thread, thread_closed);
