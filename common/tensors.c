@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 const struct gk_tensors_entry *gk_tensors_find(const struct gk_tensors *tensors, const char *name)
 {
@@ -68,12 +69,17 @@ enum gk_err gk_tensors_add(struct gk_tensors *tensors, const struct gk_tensors_e
     return GK_OK;
 }
 
-/* All bytes of a regular file. */
+/* All bytes of a regular file: of a folder the system gives a length, but no bytes. */
 static enum gk_err slurp(FILE *file, uint8_t **ret_bytes, size_t *ret_size, struct gk_words *words)
 {
+    struct stat stat;
     uint8_t *bytes;
     long size;
 
+    if (fstat(fileno(file), &stat) != 0 || !S_ISREG(stat.st_mode)) {
+        gk_words_set(words, "is no regular file");
+        return GK_E_IO;
+    }
     if (fseek(file, 0, SEEK_END) != 0 || (size = ftell(file)) < 0 || fseek(file, 0, SEEK_SET)) {
         gk_words_set(words, "cannot be read: %s", strerror(errno));
         return GK_E_IO;

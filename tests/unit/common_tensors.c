@@ -261,5 +261,7 @@ Test(tensors, refusals_in_words)
 
         cr_assert_eq(gk_tensors_read(scratch.path, &read, &words), GK_E_NOTFOUND);
         cr_assert(strstr(words.text, "cannot be opened"));
+        cr_assert_eq(gk_tensors_read("/tmp", &read, &words), GK_E_IO);
+        cr_assert_str_eq(words.text, "/tmp: is no regular file");
     }
 }
