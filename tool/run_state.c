@@ -1,3 +1,6 @@
+/* The order matters: a folder that is not ours is left before the lock is put there; the daemons of
+ * a former run, which hold locks of their own, are waited for before anything is removed or read;
+ * job.json is written last, so that it is of a folder that was found good. */
 #include "tool/run_state.h"
 
 #include "common/exit.h"

@@ -1,3 +1,6 @@
+/* What has not exactly a name that gkps gives is somebody else's, and makes the folder one that
+ * nothing is removed from.  Looking and removing are the same walk, so that they agree on what is
+ * ours. */
 #include "tool/state_dir.h"
 
 #include "common/limits.h"

@@ -1,3 +1,7 @@
+/* Opening looks at what needs no arithmetic: owner, epoch, the header of every segment, and whether
+ * the log behind the newest snapshot is there.  A read is an attempt from one snapshot: its planes,
+ * then the records behind it, with every state hash on the way compared; from a damaged snapshot it
+ * goes on to an older one, as the server's own start does. */
 #include "server/store/archive.h"
 
 #include "server/store/replay.h"

@@ -1,3 +1,6 @@
+/* Behind the last good record of the segment that is written lie zeros or nothing: what a failed
+ * write has left is cut off at once.  So at the end of a log a reader finds zeros, or a tail that a
+ * crash has torn, or damage; gk_reader_rest() tells the last two apart. */
 #include "server/store/segment.h"
 
 #include "common/assert.h"

@@ -1,3 +1,6 @@
+/* Opening, locking and mapping the file, and the records that make something count: identity and
+ * residual, each written over the copy that does not count, so that one does at any instant.
+ * layout.c has the seal, pushes.c the ring, load.c what a new life finds. */
 #include "worker/state/slot.h"
 
 #include "common/assert.h"
