@@ -53,6 +53,8 @@ static void take_progress(struct gk_launch *launch)
     gk_launch_faults_tick(launch);
 }
 
+static void start_workers(struct gk_launch *launch);
+
 static void on_child_line(void *context, struct gk_child *child, const json_t *object)
 {
     struct gk_launch *launch = context;
@@ -67,7 +69,7 @@ static void on_child_line(void *context, struct gk_child *child, const json_t *o
             gk_launch_drain(launch, GK_EXIT_INTERNAL);
         } else if (gk_fleet_endpoints(&launch->fleet) == launch->tally->servers_count) {
             say_addresses(launch);
-            gk_launch_start_workers(launch);
+            start_workers(launch);
         }
         break;
     case GK_TALLY_PROGRESS:
@@ -185,7 +187,7 @@ void gk_launch_start_servers(struct gk_launch *launch)
     }
 }
 
-void gk_launch_start_workers(struct gk_launch *launch)
+static void start_workers(struct gk_launch *launch)
 {
     gk_launch_set(launch, GK_LAUNCH_WORKERS);
     for (uint32_t i = launch->tally->servers_count; i < launch->fleet.children_count; i++) {

@@ -72,7 +72,6 @@ void gk_launch_check_bounds(struct gk_launch *launch, uint64_t now_us);
 
 /* launch_children.c: a start that fails drains the run. */
 void gk_launch_start_servers(struct gk_launch *launch);
-void gk_launch_start_workers(struct gk_launch *launch);
 void gk_launch_restart_due(struct gk_launch *launch, uint64_t now_us);
 
 #endif
