@@ -28,7 +28,8 @@
 #define GK_OPTION_ALLOW_FAULTS(at)                                                                 \
     {                                                                                              \
         "allow-faults", GK_OPTION_BOOL, at, "false", NULL, 0, 0, NULL,                             \
-            "Let the launcher lose and damage messages on purpose: gkps run --faults sets it.",    \
+            "Let the launcher lose and damage messages, and fill disks, on purpose: gkps run "     \
+            "--faults sets it.",                                                                   \
             NULL, "Log"                                                                            \
     }
 

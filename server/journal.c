@@ -151,6 +151,14 @@ static void submit(struct gk_compute *thread, const struct gk_compute_job *job)
     GK_ASSERT(!err); /* at most one of each kind: the queue cannot be full */
 }
 
+/* A disk that fails may be another one in the next life, as with a write that fails; damage and
+ * hashes that differ stay. */
+static void fail(const struct gk_journal *journal, enum gk_err err, const char *words)
+{
+    journal->setup.failed(journal->setup.context, err == GK_E_IO ? GK_EXIT_RETRY : GK_EXIT_CONFIG,
+                          words);
+}
+
 static void fold_done(void *context, void *item);
 
 static void maybe_fold(struct gk_journal *journal)
@@ -183,7 +191,7 @@ static void fold_done(void *context, void *item)
                 job->words.text);
         }
     } else {
-        journal->setup.failed(journal->setup.context, job->words.text);
+        fail(journal, job->err, job->words.text);
     }
 }
 
@@ -227,7 +235,7 @@ static void sync_done(void *context, void *item)
 
     journal->syncing = false;
     if (job->err) {
-        journal->setup.failed(journal->setup.context, job->words.text);
+        fail(journal, job->err, job->words.text);
         return;
     }
     journal->durable_version = job->durable_version;

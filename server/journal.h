@@ -17,8 +17,8 @@ struct gk_journal_setup { /* borrowed, all but `options` until gk_journal_free()
                             struct gk_server_memory *ret_memory, struct gk_words *words);
     /* WRITE_DONE and SYNCED, as events for the core; words live during the call. */
     void (*event)(void *context, const struct gk_server_event *event);
-    /* The directory cannot be relied on any more: end the process. */
-    void (*failed)(void *context, const char *words);
+    /* The directory cannot be relied on any more: end the process, with this code. */
+    void (*failed)(void *context, int exit_code, const char *words);
     void (*closed)(void *context); /* both threads have ended */
     void *context;
 };

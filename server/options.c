@@ -79,11 +79,12 @@ const struct gk_program *gk_server_program(void)
             "Exit codes: 0 done, 64 wrong flags, 65 the training has diverged, 69 "
             "workers are\n"
             "missing at the deadline or the launcher is gone, 70 internal or no memory, 75 the "
-            "port is "
-            "in\n"
-            "use, 78 configuration (also: --bind names a host that does not resolve, or one "
-            "beyond\n"
-            "loopback without --insecure), 130 and 143 stopped by a signal.",
+            "port or\n"
+            "the state directory is in use, or the disk is full at the start or fails, 78 "
+            "configuration\n"
+            "or state (also: --bind names a host that does not resolve, or one beyond loopback "
+            "without\n"
+            "--insecure), 130 and 143 stopped by a signal.",
         .options = options,
         .options_count = sizeof(options) / sizeof(options[0]),
         .positional_max = 0,

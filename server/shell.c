@@ -326,10 +326,9 @@ static void on_journal(void *context, const struct gk_server_event *event)
     feed(context, event);
 }
 
-static void on_journal_failed(void *context, const char *words)
+static void on_journal_failed(void *context, int exit_code, const char *words)
 {
-    struct gk_server_event event = {
-        .kind = GK_SERVER_STOP, .exit_code = GK_EXIT_CONFIG, .words = words};
+    struct gk_server_event event = {.kind = GK_SERVER_STOP, .exit_code = exit_code, .words = words};
 
     feed(context, &event);
 }
