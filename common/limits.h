@@ -23,6 +23,9 @@ enum {
     GK_PULL_WINDOW = 8, /* chunk requests outstanding per shard */
     GK_PUSH_WINDOW = 8, /* push or INIT chunks outstanding per shard */
 
+    GK_PINS_MAX = 2,              /* versions that a shard holds still for an export */
+    GK_PIN_US = 30 * 1000 * 1000, /* and for how long after the last request for one */
+
     GK_HASH_EVERY = 25, /* versions whose state hash goes into the log */
 
     GK_TENSORS_MAX = 1024,

@@ -149,7 +149,8 @@ static enum gk_err check_range(const struct gk_header *h, const struct gk_kind_r
         return beyond(words, "hi - lo", h->hi - h->lo, UINT32_MAX);
     }
     /* Ranges that travel densely fit one chunk. */
-    if ((h->kind == GK_KIND_PULL_DENSE || h->index_encoding == GK_INDEX_DENSE) &&
+    if ((h->kind == GK_KIND_PULL_DENSE || h->kind == GK_KIND_PULL_PIN ||
+         h->index_encoding == GK_INDEX_DENSE) &&
         h->hi - h->lo > GK_CHUNK_FLOATS) {
         return beyond(words, "hi - lo of one chunk", h->hi - h->lo, GK_CHUNK_FLOATS);
     }
@@ -174,7 +175,7 @@ static enum gk_err check_chunk(const struct gk_header *h, const struct gk_kind_r
 static enum gk_err check_code(const struct gk_header *h, struct gk_words *words)
 {
     bool refuses = h->code >= GK_CODE_PROTOCOL && h->code <= GK_CODE_WRONG_EPOCH;
-    bool nacks = h->code >= GK_CODE_NO_SESSION && h->code <= GK_CODE_FINISHED;
+    bool nacks = h->code >= GK_CODE_NO_SESSION && h->code <= GK_CODE_PAST;
 
     if (h->kind == GK_KIND_REFUSE && !refuses) {
         return corrupt(words, "code", h->code, "no reason to refuse");
@@ -191,7 +192,8 @@ static enum gk_err check_arrays(const struct gk_header *h, const struct gk_kind_
     bool none = h->index_encoding == GK_INDEX_NONE && rule->arrays == GK_ARRAYS_PUSH;
     bool sparse = h->index_encoding == GK_INDEX_RAW32 && rule->arrays == GK_ARRAYS_PUSH;
 
-    if (rule->arrays == GK_ARRAYS_NONE || rule->arrays == GK_ARRAYS_JSON) {
+    if (rule->arrays == GK_ARRAYS_NONE || rule->arrays == GK_ARRAYS_JSON ||
+        rule->arrays == GK_ARRAYS_SPEC) {
         return GK_OK;
     }
     if (!none && !sparse && h->index_encoding != GK_INDEX_DENSE) {
@@ -244,15 +246,20 @@ static enum gk_err check_push(const struct gk_header *h, struct gk_words *words)
     return GK_OK;
 }
 
+static enum gk_err check_uid(const struct gk_header *h, struct gk_words *words)
+{
+    if (h->job_uid.hi == 0 && h->job_uid.lo == 0) {
+        return corrupt(words, "job_uid", 0, "but this kind names the job");
+    }
+    return GK_OK;
+}
+
 static enum gk_err check_init(const struct gk_header *h, struct gk_words *words)
 {
     if (h->init_id == 0) {
         return corrupt(words, "init_id", h->init_id, "but INIT has one");
     }
-    if (h->job_uid.hi == 0 && h->job_uid.lo == 0) {
-        return corrupt(words, "job_uid", 0, "but INIT has one");
-    }
-    return GK_OK;
+    return check_uid(h, words);
 }
 
 enum gk_err gk_header_check(const struct gk_header *header, struct gk_words *words)
@@ -278,6 +285,9 @@ enum gk_err gk_header_check(const struct gk_header *header, struct gk_words *wor
     }
     if (!err && header->kind == GK_KIND_INIT) {
         err = check_init(header, words);
+    }
+    if (!err && header->kind == GK_KIND_PIN) {
+        err = check_uid(header, words);
     }
     return err;
 }
@@ -310,7 +320,7 @@ void gk_parts_of(const struct gk_header *header, struct gk_parts_rule *ret)
         add_part(ret, GK_PART_JSON, 1, GK_STATUS_BYTES_MAX);
         return;
     }
-    if (rule->arrays == GK_ARRAYS_INIT && header->chunk == 0) {
+    if (rule->arrays == GK_ARRAYS_SPEC || (rule->arrays == GK_ARRAYS_INIT && header->chunk == 0)) {
         add_part(ret, GK_PART_SPEC, 1, GK_SPEC_BYTES_MAX);
     }
     if (header->index_encoding == GK_INDEX_RAW32) {

@@ -154,6 +154,24 @@ static const struct gk_kind_rule kinds[GK_KIND_MAX + 1] = {
                            .rank_any = true},
     [GK_KIND_DRAIN] = {.name = "DRAIN", .fields = ASK, .rank_any = true},
     [GK_KIND_DRAIN_OK] = {.name = "DRAIN_OK", .fields = ANSWER, .rank_any = true},
+    [GK_KIND_PIN] = {.name = "PIN",
+                     .fields = ASK | F(VERSION) | F(JOB_UID_HI) | F(JOB_UID_LO) | F(FLAGS),
+                     .flags = GK_FLAG_RELEASE,
+                     .rank_any = true},
+    [GK_KIND_PIN_OK] = {.name = "PIN_OK",
+                        .fields = ANSWER | RANGE | F(STATE_HASH),
+                        .range = GK_NEED_ALWAYS,
+                        .arrays = GK_ARRAYS_SPEC,
+                        .rank_any = true},
+    [GK_KIND_PULL_PIN] = {.name = "PULL_PIN",
+                          .fields = ASK | F(VERSION) | RANGE,
+                          .range = GK_NEED_ALWAYS,
+                          .rank_any = true},
+    [GK_KIND_PIN_PARAMS] = {.name = "PIN_PARAMS",
+                            .fields = ANSWER | RANGE | ARRAYS,
+                            .range = GK_NEED_ALWAYS,
+                            .arrays = GK_ARRAYS_PARAMS,
+                            .rank_any = true},
 };
 
 #define COUNT_OF(array) (uint32_t)(sizeof(array) / sizeof((array)[0]))
@@ -246,6 +264,7 @@ const char *gk_code_name(uint32_t code)
         [GK_CODE_LOST_SHARD] = "LOST_SHARD",
         [GK_CODE_BAD_SHAPE] = "BAD_SHAPE",
         [GK_CODE_FINISHED] = "FINISHED",
+        [GK_CODE_PAST] = "PAST",
     };
 
     return code < COUNT_OF(NAMES) && NAMES[code] ? NAMES[code] : "?";

@@ -90,6 +90,7 @@ enum gk_arrays {
     GK_ARRAYS_PARAMS, /* [values] */
     GK_ARRAYS_INIT,   /* chunk 0: [spec] [values], others [values] */
     GK_ARRAYS_JSON,   /* [JSON text] */
+    GK_ARRAYS_SPEC,   /* [spec] */
 };
 
 struct gk_kind_rule {

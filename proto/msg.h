@@ -42,7 +42,11 @@ enum gk_kind {
     GK_KIND_STATUS_OK = 19,
     GK_KIND_DRAIN = 20,
     GK_KIND_DRAIN_OK = 21,
-    GK_KIND_MAX = 21,
+    GK_KIND_PIN = 22,
+    GK_KIND_PIN_OK = 23,
+    GK_KIND_PULL_PIN = 24,
+    GK_KIND_PIN_PARAMS = 25,
+    GK_KIND_MAX = 25,
 };
 
 /* Wire numbers, frozen. */
@@ -90,6 +94,7 @@ enum gk_code {
     GK_CODE_LOST_SHARD = 27,
     GK_CODE_BAD_SHAPE = 28, /* well-formed, but not what this job's shard expects; fatal */
     GK_CODE_FINISHED = 29,  /* the job has ended */
+    GK_CODE_PAST = 30,      /* PIN, PULL_PIN: that version is past, or is not pinned any more */
 };
 
 /* Header flags. */
@@ -99,7 +104,8 @@ enum {
     GK_FLAG_LR_FROM_CLIENT = 1 << 2, /* reserved */
     GK_FLAG_AT_LEAST = 1 << 3,       /* PULL_DENSE: any version from `version` on */
     GK_FLAG_RETRYABLE = 1 << 4,      /* REFUSE, NACK */
-    GK_FLAGS_ALL = (1 << 5) - 1,
+    GK_FLAG_RELEASE = 1 << 5,        /* PIN: it is not needed any more; not answered */
+    GK_FLAGS_ALL = (1 << 6) - 1,
 };
 
 #define GK_VERSION_MAX (UINT64_C(1) << 62) /* of steps and versions: no sum of two overflows */
@@ -135,7 +141,7 @@ struct gk_header {
     uint32_t lr_bits;
     uint64_t push_id;
     uint64_t init_id;
-    struct gk_uid job_uid; /* INIT */
+    struct gk_uid job_uid; /* INIT, PIN */
     uint32_t chunk, chunks;
     uint64_t push_bytes; /* of the whole push, all frames of all chunks */
     uint32_t index_encoding;
@@ -208,8 +214,8 @@ struct gk_msg {
     } body;
     struct gk_words words; /* HELLO: job name; REFUSE, NACK: reason; "" when there is none */
     /* References owned by the message.  PUSH: [indices][values] (RAW32), [values] (DENSE), none
-     * (count 0).  PARAMS: [values].  INIT: chunk 0 [spec][values], others [values].  STATUS_OK:
-     * [JSON]. */
+     * (count 0).  PARAMS, PIN_PARAMS: [values].  INIT: chunk 0 [spec][values], others [values].
+     * STATUS_OK: [JSON].  PIN_OK: [spec]. */
     struct gk_buf *frame[GK_FRAMES_MAX];
     uint32_t frames_count;
     /* To wire only: the CRC-32C of frame[i] where the sender knows it, so that bytes that go to

@@ -196,10 +196,18 @@ static void perform(struct shell *shell, struct gk_server_action *action)
         break;
     case GK_SERVER_SUM:
     case GK_SERVER_HASH:
+    case GK_SERVER_PIN:
         gk_work_submit(&shell->work, action);
         break;
     case GK_SERVER_WRITE:
         write_record(shell, action);
+        break;
+    case GK_SERVER_FRAME:
+        gk_replies_send_frame(shell->zsock, action,
+                              gk_buf_copy(action->u.bytes.data, action->u.bytes.count), 0);
+        break;
+    case GK_SERVER_UNPIN:
+        gk_pins_drop(&shell->work.pins, action->u.unpin);
         break;
     case GK_SERVER_APPLY:
         gk_copies_forget(&shell->copies);
@@ -536,6 +544,7 @@ static void fini(struct shell *shell)
     gk_journal_free(shell->journal);
     gk_server_free(shell->core);
     gk_copies_forget(&shell->copies);
+    gk_pins_fini(&shell->work.pins);
     if (shell->work.queue) {
         gk_server_memory_free(shell->work.ops, shell->work.queue, &shell->work.memory);
         shell->work.ops->close(shell->work.queue);

@@ -20,6 +20,10 @@ static void run(void *context, void *item)
         job->err = set_up(work, job);
         return;
     }
+    if (job->kind == GK_SERVER_PIN) {
+        job->err = gk_pins_copy(work->ops, work->queue, job->pin);
+        return;
+    }
     if (job->kind == GK_SERVER_SUM) {
         ticket = work->ops->sum(work->queue, job->args);
     } else if (job->kind == GK_SERVER_APPLY) {
@@ -44,6 +48,11 @@ static void ended(void *context, void *item)
         event.kind = GK_SERVER_APPLY_DONE;
     } else if (job->kind == GK_SERVER_HASH) {
         event.kind = GK_SERVER_HASH_DONE;
+    } else if (job->kind == GK_SERVER_PIN) {
+        event.kind = GK_SERVER_PIN_DONE;
+        if (job->err) {
+            gk_pins_drop(&job->work->pins, job->pin->slot);
+        }
     }
     job->work->done(job->work->context, &event);
 }
@@ -61,9 +70,16 @@ void gk_work_submit(struct gk_work *work, const struct gk_server_action *action)
         job->args = action->u.sum;
     } else if (action->kind == GK_SERVER_APPLY) {
         job->args = action->u.apply;
-    } else {
-        GK_ASSERT(action->kind == GK_SERVER_HASH);
+    } else if (action->kind == GK_SERVER_HASH) {
         job->args = action->u.hash;
+    } else {
+        GK_ASSERT(action->kind == GK_SERVER_PIN);
+        job->pin = action->u.pin;
+        job->err = gk_pins_take(&work->pins, job->pin);
+        if (job->err) {
+            ended(NULL, job);
+            return;
+        }
     }
     err = gk_compute_submit(work->compute, &compute_job);
     GK_ASSERT(!err); /* at most one of each kind: the queue cannot be full */

@@ -6,6 +6,7 @@
 
 #include "common/net/compute.h"
 #include "server/core/server.h"
+#include "server/pins.h"
 
 struct gk_work {
     /* Given. */
@@ -16,18 +17,20 @@ struct gk_work {
     void *context;
 
     struct gk_server_memory memory; /* of the compute thread during a SETUP */
-    struct gk_work_job {            /* the core has at most one of each kind in flight */
+    struct gk_pins pins;
+    struct gk_work_job { /* the core has at most one of each kind in flight */
         struct gk_work *work;
         enum gk_server_action_kind kind;
         uint64_t op;
         const void *args;
+        struct gk_pin_args *pin;      /* PIN */
         struct gk_server_setup setup; /* SETUP */
         enum gk_err err;
         struct gk_words words; /* of a SETUP that failed */
     } jobs[GK_SERVER_ACTION_KINDS_COUNT];
 };
 
-/* Begin a SETUP, SUM, APPLY or HASH. */
+/* Begin a SETUP, SUM, APPLY, HASH or PIN.  A PIN without memory ends at once, by `done`. */
 void gk_work_submit(struct gk_work *work, const struct gk_server_action *action);
 
 #endif

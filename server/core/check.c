@@ -77,5 +77,6 @@ void gk_server_check(const struct gk_server *server)
         check_member(server, r);
     }
     check_round(server);
+    gk_server_pin_check(server);
     check_ledger(server);
 }

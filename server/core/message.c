@@ -28,6 +28,8 @@ static const uint8_t admission[GK_KIND_MAX + 1][GK_SHARD_EXITED] = {
     [GK_KIND_PING] = {TAKE, TAKE, TAKE, TAKE, TAKE, TAKE},
     [GK_KIND_STATUS] = {TAKE, TAKE, TAKE, TAKE, TAKE, TAKE},
     [GK_KIND_DRAIN] = {TAKE, TAKE, TAKE, TAKE, TAKE, TAKE},
+    [GK_KIND_PIN] = {NOT_READY, NOT_READY, NOT_READY, TAKE, TAKE, DRAINING},
+    [GK_KIND_PULL_PIN] = {NOT_READY, NOT_READY, NOT_READY, TAKE, TAKE, TAKE},
     /* Reserved, or said by servers. */
     [0] = {NEVER, NEVER, NEVER, NEVER, NEVER, NEVER},
     [GK_KIND_WELCOME] = {NEVER, NEVER, NEVER, NEVER, NEVER, NEVER},
@@ -43,6 +45,8 @@ static const uint8_t admission[GK_KIND_MAX + 1][GK_SHARD_EXITED] = {
     [GK_KIND_PONG] = {NEVER, NEVER, NEVER, NEVER, NEVER, NEVER},
     [GK_KIND_STATUS_OK] = {NEVER, NEVER, NEVER, NEVER, NEVER, NEVER},
     [GK_KIND_DRAIN_OK] = {NEVER, NEVER, NEVER, NEVER, NEVER, NEVER},
+    [GK_KIND_PIN_OK] = {NEVER, NEVER, NEVER, NEVER, NEVER, NEVER},
+    [GK_KIND_PIN_PARAMS] = {NEVER, NEVER, NEVER, NEVER, NEVER, NEVER},
 };
 
 static void note_bad(struct gk_server *server, const char *words)
@@ -182,6 +186,32 @@ static void on_session_message(struct gk_server *server, uint64_t route, const s
     }
 }
 
+static void on_pin_message(struct gk_server *server, uint64_t route, const struct gk_msg *msg)
+{
+    const struct gk_header *h = &msg->h;
+
+    switch ((enum admit)admission[h->kind][server->live.state]) {
+    case NOT_READY:
+        gk_server_pin_refuse(server, route, h, GK_CODE_NOT_READY, "this shard has no version yet");
+        return;
+    case DRAINING:
+        gk_server_pin_refuse(server, route, h, GK_CODE_DRAINING, "this server is going away");
+        return;
+    case NEVER:
+        return;
+    case TAKE:
+        break;
+    }
+    if (h->kind == GK_KIND_PULL_PIN) {
+        gk_server_pin_pull(server, route, h);
+    } else if (h->job_uid.hi != server->image->job_uid.hi ||
+               h->job_uid.lo != server->image->job_uid.lo) {
+        bad(server, route, h, GK_CODE_BAD_MESSAGE, "PIN for another job than the one served here");
+    } else {
+        gk_server_pin(server, route, h);
+    }
+}
+
 void gk_server_message(struct gk_server *server, uint64_t route, const struct gk_msg *msg)
 {
     const struct gk_header *h = &msg->h;
@@ -206,6 +236,8 @@ void gk_server_message(struct gk_server *server, uint64_t route, const struct gk
             "%s for shard %" PRIu32 " epoch %" PRIu32 ", this is shard %" PRIu32 " epoch %" PRIu32,
             gk_kind_name(h->kind), h->shard, h->epoch, server->config.shard, server->image->epoch);
         bad(server, route, h, GK_CODE_BAD_MESSAGE, words.text);
+    } else if (h->kind == GK_KIND_PIN || h->kind == GK_KIND_PULL_PIN) {
+        on_pin_message(server, route, msg);
     } else {
         on_session_message(server, route, msg);
     }

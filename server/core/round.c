@@ -350,6 +350,7 @@ void gk_server_round_applied(struct gk_server *server, enum gk_err err, const ch
     }
     server->durable.unapplied = false;
     set_state(server, GK_ROUND_COLLECTING);
+    gk_server_pin_due(server);
     gk_server_pull_serve(server);
     gk_server_round_resume(server);
     gk_server_write_next(server); /* a FINISHED or MEMBER record may have waited */

@@ -228,6 +228,8 @@ static bool awaited(const struct gk_server *server, const struct gk_server_event
         return ev->op == live->writer.op;
     case GK_SERVER_HASH_DONE:
         return ev->op == live->hasher.op;
+    case GK_SERVER_PIN_DONE:
+        return gk_server_pin_awaits(server, ev->op);
     case GK_SERVER_START:
     case GK_SERVER_SYNCED:
     case GK_SERVER_TICK:
@@ -261,6 +263,9 @@ static void on_done(struct gk_server *server, const struct gk_server_event *ev)
         break;
     case GK_SERVER_HASH_DONE:
         gk_server_hash_done(server, ev->err, ev->words);
+        break;
+    case GK_SERVER_PIN_DONE:
+        gk_server_pin_done(server, ev);
         break;
     case GK_SERVER_START:
     case GK_SERVER_TICK:
@@ -298,6 +303,7 @@ static void dispatch(struct gk_server *server, const struct gk_server_event *ev)
     case GK_SERVER_WRITE_DONE:
     case GK_SERVER_APPLY_DONE:
     case GK_SERVER_HASH_DONE:
+    case GK_SERVER_PIN_DONE:
         on_done(server, ev);
         break;
     case GK_SERVER_SYNCED:

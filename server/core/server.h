@@ -86,8 +86,9 @@ enum gk_server_event_kind {
     GK_SERVER_SYNCED,     /* what was written is safe up to `version` */
     GK_SERVER_APPLY_DONE,
     GK_SERVER_HASH_DONE,
-    GK_SERVER_STOP, /* a signal, or the launcher is gone: finish the commit in flight, exit with
-                       exit_code */
+    GK_SERVER_PIN_DONE, /* with err: nothing is held */
+    GK_SERVER_STOP,     /* a signal, or the launcher is gone: finish the commit in flight, exit with
+                           exit_code */
     GK_SERVER_EVENTS_COUNT,
 };
 
@@ -117,10 +118,22 @@ enum gk_server_action_kind {
     GK_SERVER_WRITE,  /* make the record durable, then WRITE_DONE; without a state dir: at once */
     GK_SERVER_APPLY,  /* the apply slot, then APPLY_DONE */
     GK_SERVER_HASH,   /* the hash slot, then HASH_DONE */
+    GK_SERVER_FRAME,  /* msg to route with a copy of `bytes` as its frame: copy now */
+    GK_SERVER_PIN,    /* copy and hash the plane before any later APPLY, then PIN_DONE */
+    GK_SERVER_UNPIN,  /* free the copy of a PIN that is done */
     GK_SERVER_ARM_TIMER, /* one timer, absolute time at_us; replaces the former; UINT64_MAX: none */
     GK_SERVER_TRACE,     /* a line for the log */
     GK_SERVER_EXIT,      /* the last action ever */
     GK_SERVER_ACTION_KINDS_COUNT,
+};
+
+/* A copy of the parameters of one version.  The memory is the shell's; at most one of each slot. */
+struct gk_pin_args {
+    uint32_t slot; /* below GK_PINS_MAX */
+    const float *x;
+    uint64_t n, index0;
+    float *values; /* set by the shell, lent until UNPIN */
+    uint64_t hash; /* set by the shell: of plane 0 */
 };
 
 struct gk_server_action {
@@ -134,6 +147,12 @@ struct gk_server_action {
         const struct gk_record *record;
         const struct gk_apply_args *apply;
         const struct gk_hash_args *hash;
+        struct gk_pin_args *pin; /* PIN */
+        uint32_t unpin;          /* UNPIN: the slot */
+        struct {
+            const void *data;
+            size_t count;
+        } bytes; /* FRAME: only within this turn, too */
         struct {
             const float *values;
             uint64_t count;
@@ -149,7 +168,7 @@ struct gk_server_action {
         } exit;
     } u;
     struct gk_words words; /* TRACE, EXIT */
-    struct gk_msg msg;     /* SEND, PARAMS, STATUS */
+    struct gk_msg msg;     /* SEND, PARAMS, STATUS, FRAME */
 };
 
 /* Appended by the core, performed by the shell in this order; the shell sets count to 0 before the

@@ -118,6 +118,24 @@ struct gk_hasher { /* of one version */
     struct gk_hash_args args;
 };
 
+enum gk_pin_state {
+    GK_PIN_FREE,
+    GK_PIN_WAITING, /* for its version */
+    GK_PIN_COPYING,
+    GK_PIN_HELD,
+    GK_PIN_FAILED,  /* there was no memory: told once */
+    GK_PIN_LEAVING, /* a copy that nobody wants any more, still being made */
+};
+
+struct gk_pin { /* of one export */
+    enum gk_pin_state state;
+    uint64_t req_id; /* names the export: its requests repeat it */
+    uint64_t version;
+    uint64_t until_us;
+    uint64_t op; /* COPYING, LEAVING */
+    struct gk_pin_args args;
+};
+
 struct gk_init { /* assembling version 0 */
     struct gk_assembly assembly;
     uint64_t init_id;
@@ -140,6 +158,7 @@ struct gk_server_live {
     bool pushed; /* a push has come since INIT: version 0 cannot be replaced any more */
     bool finish_wanted;
     struct gk_hasher hasher;
+    struct gk_pin pins[GK_PINS_MAX];
     bool hashed; /* the final version, and it was told */
     uint64_t linger_until_us;
     uint64_t drain_until_us;
@@ -241,6 +260,19 @@ void gk_server_round_applied(struct gk_server *server, enum gk_err err, const ch
 void gk_server_hash_begin(struct gk_server *server);
 void gk_server_hash_done(struct gk_server *server, enum gk_err err, const char *words);
 bool gk_server_hash_ready(const struct gk_server *server);
+
+/* pin.c */
+void gk_server_pin(struct gk_server *server, uint64_t route, const struct gk_header *h);
+void gk_server_pin_pull(struct gk_server *server, uint64_t route, const struct gk_header *h);
+void gk_server_pin_refuse(struct gk_server *server, uint64_t route, const struct gk_header *h,
+                          enum gk_code code, const char *words);
+void gk_server_pin_due(struct gk_server *server); /* begin a copy whose version is there */
+bool gk_server_pin_awaits(const struct gk_server *server, uint64_t op);
+void gk_server_pin_done(struct gk_server *server, const struct gk_server_event *ev);
+void gk_server_pin_watch(struct gk_server *server); /* end those that nobody asks for */
+void gk_server_pin_paused(struct gk_server *server, uint64_t pause_us);
+uint64_t gk_server_pin_bytes(const struct gk_server *server); /* held against the budget */
+void gk_server_pin_check(const struct gk_server *server);
 
 /* pull.c */
 void gk_server_pull(struct gk_server *server, uint32_t rank, const struct gk_msg *msg);

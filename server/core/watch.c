@@ -182,6 +182,7 @@ void gk_server_watch_paused(struct gk_server *server, uint64_t pause_us)
     live->started_us += pause_us;
     live->linger_until_us += pause_us;
     live->drain_until_us += pause_us;
+    gk_server_pin_paused(server, pause_us);
     for (uint32_t r = 0; r < server->config.workers; r++) {
         struct gk_member *member = &live->members[r];
 
@@ -201,6 +202,7 @@ void gk_server_watch(struct gk_server *server)
     struct gk_words words;
 
     gk_server_write_again(server);
+    gk_server_pin_watch(server);
     if (server->now_us >= deadline_us(server)) {
         name_deadline(server, &words);
         gk_server_exit(server, GK_EXIT_PEER, "SERVER-DEADLINE", words.text);

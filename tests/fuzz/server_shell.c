@@ -9,6 +9,19 @@
 
 enum { BUDGET_BYTES = 1 << 20, BUDGET_BYTES_SMALL = 2000, CHUNK_FLOATS = 8 };
 
+static void pin_free(struct server_shell *shell, uint32_t slot)
+{
+    free(shell->pins[slot]);
+    shell->pins[slot] = NULL;
+}
+
+static void pins_free(struct server_shell *shell)
+{
+    for (uint32_t i = 0; i < GK_PINS_MAX; i++) {
+        pin_free(shell, i);
+    }
+}
+
 static void memory_free(struct server_shell *shell)
 {
     for (uint32_t i = 0; i < 3; i++) {
@@ -103,6 +116,33 @@ static void put_off(struct server_shell *shell, const struct gk_server_action *a
     shell->pending[shell->pending_count++] = *action;
 }
 
+/* The memory is taken at once, the plane is copied later: no APPLY of a later action has run then,
+ * and whatever stands there is a version. */
+static enum gk_err pin_copy(struct server_shell *shell, struct gk_pin_args *args)
+{
+    struct gk_hash_args hash = {
+        .x = args->x, .n = args->n, .index0 = args->index0, .hash = &args->hash};
+
+    FUZZ_CHECK(args->slot < GK_PINS_MAX && !shell->pins[args->slot]);
+    args->values = memory_of(args->n * sizeof(float));
+    memcpy(args->values, args->x, args->n * sizeof(float));
+    shell->pins[args->slot] = args->values;
+    return shell->ops->wait(shell->queue, shell->ops->hash(shell->queue, &hash));
+}
+
+static void send_frame(struct server_shell *shell, const struct gk_server_action *action)
+{
+    const float *values = action->u.bytes.data;
+    bool finite = true;
+
+    for (size_t i = 0; action->msg.h.kind == GK_KIND_PIN_PARAMS && i < action->msg.h.count; i++) {
+        finite = finite && isfinite(values[i]);
+    }
+    if (finite) {
+        send_message(shell, action, gk_buf_copy(action->u.bytes.data, action->u.bytes.count));
+    }
+}
+
 static void perform(struct server_shell *shell, const struct gk_server_action *action)
 {
     switch (action->kind) {
@@ -123,7 +163,15 @@ static void perform(struct server_shell *shell, const struct gk_server_action *a
     case GK_SERVER_WRITE:
     case GK_SERVER_APPLY:
     case GK_SERVER_HASH:
+    case GK_SERVER_PIN:
         put_off(shell, action);
+        break;
+    case GK_SERVER_FRAME:
+        send_frame(shell, action);
+        break;
+    case GK_SERVER_UNPIN:
+        FUZZ_CHECK(shell->pins[action->u.unpin]);
+        pin_free(shell, action->u.unpin);
         break;
     case GK_SERVER_ARM_TIMER:
         shell->timer_us = action->u.at_us;
@@ -184,7 +232,7 @@ static void done(struct server_shell *shell, bool fails)
     static const enum gk_server_event_kind kinds[GK_SERVER_ACTION_KINDS_COUNT] = {
         [GK_SERVER_SETUP] = GK_SERVER_SETUP_DONE, [GK_SERVER_SUM] = GK_SERVER_SUM_DONE,
         [GK_SERVER_WRITE] = GK_SERVER_WRITE_DONE, [GK_SERVER_APPLY] = GK_SERVER_APPLY_DONE,
-        [GK_SERVER_HASH] = GK_SERVER_HASH_DONE,
+        [GK_SERVER_HASH] = GK_SERVER_HASH_DONE,   [GK_SERVER_PIN] = GK_SERVER_PIN_DONE,
     };
     static struct gk_server_action action; /* large */
     struct gk_server_event event = {.now_us = shell->now_us};
@@ -210,6 +258,8 @@ static void done(struct server_shell *shell, bool fails)
         event.err = shell->ops->wait(shell->queue, shell->ops->sum(shell->queue, action.u.sum));
     } else if (action.kind == GK_SERVER_APPLY) {
         event.err = shell->ops->wait(shell->queue, shell->ops->apply(shell->queue, action.u.apply));
+    } else if (action.kind == GK_SERVER_PIN) {
+        event.err = pin_copy(shell, action.u.pin);
     } else {
         event.err = shell->ops->wait(shell->queue, shell->ops->hash(shell->queue, action.u.hash));
     }
@@ -245,6 +295,7 @@ static void restart(struct server_shell *shell)
 
     shell->pending_count = 0;
     shell->exited = false;
+    pins_free(shell);
     gk_server_restart(shell->core);
     step(shell, &event);
 }
@@ -327,6 +378,7 @@ void server_shell_fini(struct server_shell *shell)
     gk_server_free(shell->core);
     shell->ops->close(shell->queue);
     memory_free(shell);
+    pins_free(shell);
     free(shell->actions);
     memset(shell, 0, sizeof(*shell));
 }

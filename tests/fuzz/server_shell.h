@@ -24,6 +24,7 @@ struct server_shell {
     const struct gk_vector_ops *ops;
     struct gk_queue *queue;
     struct gk_server_memory memory;
+    float *pins[GK_PINS_MAX];
     struct gk_server_action pending[FUZZ_SERVER_PENDING_MAX];
     uint32_t pending_count;
     uint64_t session[FUZZ_SERVER_WORKERS_MAX]; /* as the last WELCOME said */

@@ -211,6 +211,11 @@ static void perform(struct gk_sim *sim, uint32_t shard, struct gk_server_action 
     case GK_SERVER_HASH:
         put_work(sim, shard, GK_SIM_HASH, action);
         break;
+    case GK_SERVER_FRAME:
+    case GK_SERVER_PIN:
+    case GK_SERVER_UNPIN:
+        GK_ASSERT(false && "an answer to a request that no worker makes");
+        break;
     case GK_SERVER_ARM_TIMER:
         gk_sim_arm(sim, gk_sim_shard_node(shard), action->u.at_us);
         break;

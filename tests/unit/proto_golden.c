@@ -216,6 +216,60 @@ static const struct golden GOLDEN[] = {
                    .epoch = 1,
                    .rank = GK_RANK_ANY,
                    .shard = 1}}},
+    {.name = "PIN",
+     .msg = {.h = {.kind = GK_KIND_PIN,
+                   .req_id = 7,
+                   .epoch = 1,
+                   .rank = GK_RANK_ANY,
+                   .shard = 1,
+                   .version = 42,
+                   .job_uid = {UINT64_C(0x0123456789abcdef), UINT64_C(0xfedcba9876543210)}}}},
+    {.name = "PIN-RELEASE",
+     .msg = {.h = {.kind = GK_KIND_PIN,
+                   .req_id = 7,
+                   .epoch = 1,
+                   .rank = GK_RANK_ANY,
+                   .shard = 1,
+                   .version = 42,
+                   .job_uid = {UINT64_C(0x0123456789abcdef), UINT64_C(0xfedcba9876543210)},
+                   .flags = GK_FLAG_RELEASE}}},
+    {.name = "PIN_OK",
+     .msg = {.h = {.kind = GK_KIND_PIN_OK,
+                   .req_id = 7,
+                   .epoch = 1,
+                   .rank = GK_RANK_ANY,
+                   .shard = 1,
+                   .incarnation = 3,
+                   .version = 42,
+                   .durable_version = 42,
+                   .lo = 320,
+                   .hi = 650,
+                   .state_hash = UINT64_C(0x6666666666666666)}},
+     .spec = true},
+    {.name = "PULL_PIN",
+     .msg = {.h = {.kind = GK_KIND_PULL_PIN,
+                   .req_id = 8,
+                   .epoch = 1,
+                   .rank = GK_RANK_ANY,
+                   .shard = 1,
+                   .version = 42,
+                   .lo = 320,
+                   .hi = 324}}},
+    {.name = "PIN_PARAMS",
+     .msg = {.h = {.kind = GK_KIND_PIN_PARAMS,
+                   .req_id = 8,
+                   .epoch = 1,
+                   .rank = GK_RANK_ANY,
+                   .shard = 1,
+                   .incarnation = 3,
+                   .version = 42,
+                   .durable_version = 42,
+                   .lo = 320,
+                   .hi = 324,
+                   .index_encoding = GK_INDEX_DENSE,
+                   .value_encoding = GK_VALUE_F32,
+                   .count = 4}},
+     .floats = 4},
 };
 
 enum { GOLDEN_COUNT = sizeof(GOLDEN) / sizeof(GOLDEN[0]) };
@@ -344,8 +398,8 @@ Test(proto_golden, every_kind_is_there)
 static void kind_row(char *row, size_t bytes, uint32_t kind)
 {
     static const char *const NEEDS[] = {"0", "any", "yes"};
-    static const char *const ARRAYS[] = {"", " [indices] [values]", " values", " [spec] values",
-                                         " JSON"};
+    static const char *const ARRAYS[] = {
+        "", " [indices] [values]", " values", " [spec] values", " JSON", " spec"};
     const struct gk_kind_rule *rule = gk_kind_rule(kind);
     bool answer = (rule->fields & ANSWER) == ANSWER;
     uint64_t more = rule->fields & ~(answer ? ANSWER : ASK) & ~BIT(SESSION);

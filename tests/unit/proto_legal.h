@@ -259,7 +259,7 @@ static inline void legal_header(struct draw *draw, const struct gk_kind_rule *ru
         legal_range(draw, h, GK_CHUNK_FLOATS);
     }
     h->code = h->kind == GK_KIND_REFUSE ? GK_CODE_PROTOCOL + below(draw, 9)
-              : h->kind == GK_KIND_NACK ? GK_CODE_NO_SESSION + below(draw, 10)
+              : h->kind == GK_KIND_NACK ? GK_CODE_NO_SESSION + below(draw, 11)
                                         : 0;
 }
 
@@ -271,6 +271,10 @@ static inline void legal_message(struct draw *draw, uint32_t kind, struct gk_msg
     memset(msg, 0, sizeof(*msg));
     msg->h.kind = kind;
     legal_header(draw, rule, &msg->h);
+    if (kind == GK_KIND_PIN) {
+        msg->h.job_uid.hi = any(draw, UINT64_MAX);
+        msg->h.job_uid.lo = nonzero(draw);
+    }
     if (rule->text == GK_NEED_ALWAYS || (rule->text == GK_NEED_MAYBE && below(draw, 2))) {
         legal_text(draw, &msg->words,
                    kind == GK_KIND_HELLO ? GK_JOB_NAME_BYTES - 1 : GK_TEXT_BYTES_MAX);
@@ -287,6 +291,8 @@ static inline void legal_message(struct draw *draw, uint32_t kind, struct gk_msg
         legal_push(draw, msg);
     } else if (rule->arrays == GK_ARRAYS_PARAMS || rule->arrays == GK_ARRAYS_INIT) {
         legal_arrays(draw, msg);
+    } else if (rule->arrays == GK_ARRAYS_SPEC) {
+        msg->frame[msg->frames_count++] = legal_values(draw, 1 + below(draw, 200));
     } else if (rule->arrays == GK_ARRAYS_JSON) {
         msg->frame[msg->frames_count++] = gk_buf_copy("{\n  \"version\": 7\n}\n", 19);
     }

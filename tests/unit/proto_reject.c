@@ -192,7 +192,7 @@ static const struct breakage BREAKAGES[] = {
     BREAK(REFUSE, CORRUPT, "code", SET(CODE, GK_CODE_FENCED)),
     BREAK(NACK, CORRUPT, "code", SET(CODE, 0)),
     BREAK(NACK, CORRUPT, "code", SET(CODE, GK_CODE_HELD)),
-    BREAK(NACK, CORRUPT, "code", SET(CODE, 30)),
+    BREAK(NACK, CORRUPT, "code", SET(CODE, 31)),
     BREAK(NACK, CORRUPT, "flags", SET(FLAGS, GK_FLAG_LOST)),
     BREAK(NACK, CORRUPT, "flags", SET(FLAGS, 32)),
     BREAK_PUSH(RAW32, CORRUPT, "flags", SET(FLAGS, GK_FLAG_AT_LEAST)),
@@ -239,6 +239,16 @@ static const struct breakage BREAKAGES[] = {
     BREAK_PUSH(RAW32, CORRUPT, "push_bytes", SET(PUSH_BYTES, UINT64_MAX - 3), SET(CHUNKS, 2)),
     BREAK(INIT, CORRUPT, "init_id", SET(INIT_ID, 0)),
     BREAK(INIT, CORRUPT, "job_uid", SET(JOB_UID_HI, 0), SET(JOB_UID_LO, 0)),
+    BREAK(PIN, CORRUPT, "job_uid", SET(JOB_UID_HI, 0), SET(JOB_UID_LO, 0)),
+    BREAK(PIN, CORRUPT, "session", SET(SESSION, 1)),
+    BREAK(PIN, CORRUPT, "flags", SET(FLAGS, GK_FLAG_AT_LEAST)),
+    BREAK(PIN, LIMIT, "version", SET(VERSION, GK_VERSION_MAX + 1)),
+    BREAK(PULL_DENSE, CORRUPT, "flags", SET(FLAGS, GK_FLAG_RELEASE)),
+    BREAK(PULL_PIN, CORRUPT, "lo is", SET(LO, 0), SET(HI, 0)),
+    BREAK(PULL_PIN, LIMIT, "one chunk", SET(LO, 0), SET(HI, GK_CHUNK_FLOATS + 1)),
+    BREAK(PIN_OK, CORRUPT, "lo is", SET(LO, 0), SET(HI, 0)),
+    BREAK(PIN_PARAMS, CORRUPT, "count", SET(COUNT, 0)),
+    BREAK(PIN_PARAMS, CORRUPT, "index_encoding", SET(INDEX_ENCODING, GK_INDEX_NONE)),
 };
 
 Test(proto_reject, header_fields)

@@ -130,6 +130,12 @@ static struct gk_msg request(struct rig *rig, uint32_t kind)
     } else if (kind == GK_KIND_STATUS || kind == GK_KIND_DRAIN) {
         msg.h.session = 0;
         msg.h.rank = GK_RANK_ANY;
+    } else if (kind == GK_KIND_PIN || kind == GK_KIND_PULL_PIN) {
+        msg.h.session = 0;
+        msg.h.rank = GK_RANK_ANY;
+        msg.h.version = version;
+        msg.h.job_uid = kind == GK_KIND_PIN ? rig_uid() : (struct gk_uid){0};
+        msg.h.hi = kind == GK_KIND_PULL_PIN ? 8 : 0;
     }
     return msg;
 }
@@ -145,6 +151,7 @@ struct row {
 #define DR GK_CODE_DRAINING
 #define FI GK_CODE_FINISHED
 #define UN GK_CODE_UNSUPPORTED
+#define PA GK_CODE_PAST
 
 /* WRITE is held in `writing` and `draining`: LEAVE waits there; in `applying` nobody reads planes.
  */
@@ -172,6 +179,12 @@ static const struct row rows[] = {
     {GK_KIND_PONG, 0, {NOTHING}},
     {GK_KIND_STATUS_OK, 0, {NOTHING}},
     {GK_KIND_DRAIN_OK, 0, {NOTHING}},
+    /* Version 0 is not settled in `running`; elsewhere the first answer is that the copy is not
+       there yet, and nothing is pinned. */
+    {GK_KIND_PIN, GK_KIND_PIN_OK, {NR, NR, NR, NR, NR, NR, NR, NR, DR, NOTHING}},
+    {GK_KIND_PULL_PIN, GK_KIND_PIN_PARAMS, {NR, NR, NR, PA, PA, PA, PA, PA, PA, NOTHING}},
+    {GK_KIND_PIN_OK, 0, {NOTHING}},
+    {GK_KIND_PIN_PARAMS, 0, {NOTHING}},
 };
 
 Test(server_cells, every_kind_in_every_state)
@@ -223,7 +236,7 @@ Test(server_cells, completions_that_nobody_waits_for)
 {
     static const enum gk_server_event_kind kinds[] = {GK_SERVER_SETUP_DONE, GK_SERVER_SUM_DONE,
                                                       GK_SERVER_WRITE_DONE, GK_SERVER_APPLY_DONE,
-                                                      GK_SERVER_HASH_DONE};
+                                                      GK_SERVER_HASH_DONE,  GK_SERVER_PIN_DONE};
 
     for (uint32_t p = 0; p < PLACES; p++) {
         struct rig *rig = places[p].reach();

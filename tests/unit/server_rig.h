@@ -47,6 +47,7 @@ struct rig {
     const struct gk_vector_ops *ops;
     struct gk_queue *queue;
     struct gk_server_memory memory;
+    float *pins[GK_PINS_MAX];
     uint64_t now_us;
 
     struct gk_spec spec;
@@ -113,7 +114,7 @@ static inline void rig_keep(struct rig *rig, const struct gk_server_action *acti
     if (frame) {
         msg.frame[0] = frame;
         msg.frames_count = 1;
-        if (action->kind == GK_SERVER_PARAMS) {
+        if (action->kind == GK_SERVER_PARAMS || action->msg.h.kind == GK_KIND_PIN_PARAMS) {
             memcpy(reply->values, frame->data, frame->size);
         }
     }
@@ -132,6 +133,21 @@ static inline void rig_keep_record(struct rig *rig, const struct gk_record *reco
     if (record->members_count > 0) {
         memcpy(kept->members, record->members, record->members_count * sizeof(kept->members[0]));
     }
+}
+
+static inline enum gk_err rig_pin(struct rig *rig, struct gk_pin_args *args)
+{
+    struct gk_hash_args hash = {
+        .x = args->x, .n = args->n, .index0 = args->index0, .hash = &args->hash};
+
+    if (rig->refuse_memory) {
+        return GK_E_NOMEM;
+    }
+    cr_assert(!rig->pins[args->slot], "a copy that was not given back");
+    args->values = malloc(args->n * sizeof(float));
+    memcpy(args->values, args->x, args->n * sizeof(float));
+    rig->pins[args->slot] = args->values;
+    return rig->ops->wait(rig->queue, rig->ops->hash(rig->queue, &hash));
 }
 
 /* Perform what takes time, and tell its end. */
@@ -169,6 +185,9 @@ static inline void rig_perform(struct rig *rig, const struct gk_server_action *a
     } else if (action->kind == GK_SERVER_HASH) {
         event.kind = GK_SERVER_HASH_DONE;
         event.err = rig->ops->wait(rig->queue, rig->ops->hash(rig->queue, action->u.hash));
+    } else if (action->kind == GK_SERVER_PIN) {
+        event.kind = GK_SERVER_PIN_DONE;
+        event.err = rig_pin(rig, action->u.pin);
     } else {
         cr_assert(action->kind == GK_SERVER_WRITE);
         event.kind = GK_SERVER_WRITE_DONE;
@@ -208,8 +227,18 @@ static inline void rig_action(struct rig *rig, const struct gk_server_action *ac
     case GK_SERVER_WRITE:
     case GK_SERVER_APPLY:
     case GK_SERVER_HASH:
+    case GK_SERVER_PIN:
         cr_assert(rig->ops_count < RIG_OPS_MAX);
         rig->ops_queued[rig->ops_count++] = *action;
+        break;
+    case GK_SERVER_FRAME:
+        frame = gk_buf_copy(action->u.bytes.data, action->u.bytes.count);
+        rig_keep(rig, action, frame);
+        break;
+    case GK_SERVER_UNPIN:
+        cr_assert(rig->pins[action->u.unpin], "a copy that is not there");
+        free(rig->pins[action->u.unpin]);
+        rig->pins[action->u.unpin] = NULL;
         break;
     case GK_SERVER_ARM_TIMER:
         rig->timer_us = action->u.at_us;
@@ -371,6 +400,9 @@ static inline void rig_free(struct rig *rig)
 {
     gk_server_free(rig->core);
     free(rig->memory.planes[0]);
+    for (uint32_t i = 0; i < GK_PINS_MAX; i++) {
+        free(rig->pins[i]);
+    }
     rig->ops->close(rig->queue);
     free(rig->actions);
     free(rig->replies);
@@ -386,6 +418,10 @@ static inline void rig_start(struct rig *rig)
 static inline void rig_restart(struct rig *rig)
 {
     rig->ops_count = 0;
+    for (uint32_t i = 0; i < GK_PINS_MAX; i++) {
+        free(rig->pins[i]);
+        rig->pins[i] = NULL;
+    }
     gk_server_restart(rig->core);
     rig->exited = false;
     rig_start(rig);
