@@ -5,6 +5,7 @@
 #include "common/exit.h"
 #include "common/stdout.h"
 #include "common/tensors.h"
+#include "tool/export_live.h"
 #include "tool/output.h"
 #include "tool/shards.h"
 
@@ -19,6 +20,8 @@ struct export_options {
     const char *output;
     uint32_t format; /* 0: by the name */
     uint64_t version;
+    const char *server;
+    double timeout;
 };
 
 #define AT(member) offsetof(struct export_options, member)
@@ -30,24 +33,31 @@ static const struct gk_option options_table[] = {
      "auto: by the end of the file's name.", NULL, NULL},
     {"at", GK_OPTION_UINT, AT(version), NULL, NULL, 0, 0, "V",
      "Which version; unset: the newest that all shards have.", NULL, NULL},
+    {"server", GK_OPTION_STRING, AT(server), NULL, NULL, 0, 0, "ADDR[,ADDR...]",
+     "Instead of DIR: the servers of a running job, all of them.", NULL, NULL},
+    {"timeout", GK_OPTION_FLOAT, AT(timeout), "60", NULL, 0.1, 86400, "S",
+     "With --server: seconds that all of it may take.", NULL, NULL},
 };
 
 static const struct gk_program program = {
     .name = "gkps export",
-    .summary = "Write the model that is in the state directories of a job, all shards at one "
-               "version, with the names of its tensors.",
-    .usage = "DIR... --output FILE [options]",
+    .summary = "Write the model that is in the state directories of a job, or in its running "
+               "servers, all shards at one version, with the names of its tensors.",
+    .usage = "DIR... | --server ADDR[,ADDR...]  --output FILE [options]",
     .notes =
         "Examples:\n"
         "  gkps export job1 -o model.safetensors\n"
         "  gkps export job1/server-0 job1/server-1 --at 500 -o v500.npz\n"
+        "  gkps export --server 10.0.0.5:7000,10.0.0.6:7000 -o now.safetensors\n"
         "\n"
         "A DIR is the folder of one server or of a whole run. gkps run --init FILE starts from "
-        "such a file.\n"
+        "such a file. With --server the job trains on meanwhile, and the version is one a little\n"
+        "ahead, or --at V.\n"
         "\n"
-        "Exit codes: 0 written, 64 usage, 65 a directory is damaged, 74 the file cannot be "
-        "written, 78\n"
-        "shards are missing, do not belong together or do not have that version.\n",
+        "Exit codes: 0 written, 64 usage, 65 a directory or an answer is damaged, 69 a server "
+        "does\n"
+        "not answer, 74 the file cannot be written, 75 the job has no version yet, 77 a server\n"
+        "refuses, 78 shards are missing, do not belong together or do not have that version.\n",
     .options = options_table,
     .options_count = sizeof(options_table) / sizeof(options_table[0]),
     .positional_max = DIRS_MAX,
@@ -58,7 +68,11 @@ struct export
     struct export_options options;
     bool version_given;
     enum gk_tensors_format format;
-    struct gk_shards *shards;
+    struct gk_shards *shards;  /* of directories */
+    struct gk_live_model live; /* of servers */
+    const char *job;           /* these three in one of them */
+    const struct gk_spec *spec;
+    uint32_t epoch;
     uint64_t version, model_hash;
     float *params;
     struct gk_tensors *tensors;
@@ -88,21 +102,16 @@ static enum gk_err take_shard(struct export *export, uint32_t shard, struct gk_w
     return err;
 }
 
-static enum gk_err take_model(struct export *export, struct gk_words *words)
+static enum gk_err name_tensors(struct export *export, struct gk_words *words)
 {
-    const struct gk_spec *spec = &export->shards->spec;
-    enum gk_err err = GK_OK;
+    const struct gk_spec *spec = export->spec;
 
-    export->params = malloc((size_t)spec->params_count * sizeof(float));
     export->tensors = calloc(1, sizeof(*export->tensors));
-    if (!export->params || !export->tensors) {
-        gk_words_set(words, "no memory for %" PRIu64 " parameters", spec->params_count);
+    if (!export->tensors) {
+        gk_words_set(words, "no memory for the table of tensors");
         return GK_E_NOMEM;
     }
-    for (uint32_t i = 0; i < export->shards->count && !err; i++) {
-        err = take_shard(export, i, words);
-    }
-    for (uint32_t i = 0; i < spec->tensors_count && !err; i++) {
+    for (uint32_t i = 0; i < spec->tensors_count; i++) {
         const struct gk_tensor *tensor = &spec->tensors[i];
         struct gk_tensors_entry *entry = &export->tensors->list[export->tensors->count++];
 
@@ -112,13 +121,27 @@ static enum gk_err take_model(struct export *export, struct gk_words *words)
         entry->count = tensor->count;
         entry->values = export->params + tensor->offset;
     }
+    return GK_OK;
+}
+
+static enum gk_err take_model(struct export *export, struct gk_words *words)
+{
+    enum gk_err err = GK_OK;
+
+    export->params = malloc((size_t) export->spec->params_count * sizeof(float));
+    if (!export->params) {
+        gk_words_set(words, "no memory for %" PRIu64 " parameters", export->spec->params_count);
+        return GK_E_NOMEM;
+    }
+    for (uint32_t i = 0; i < export->shards->count && !err; i++) {
+        err = take_shard(export, i, words);
+    }
     return err;
 }
 
 static enum gk_err write_model(void *context, FILE *out, struct gk_words *words)
 {
     const struct export *export = context;
-    const struct gk_shards *shards = export->shards;
     char texts[NOTES][NOTE_BYTES];
     const struct gk_tensors_note list[NOTES] = {
         {"job", texts[0]},   {"version", texts[1]}, {"model_hash", texts[2]},
@@ -126,13 +149,28 @@ static enum gk_err write_model(void *context, FILE *out, struct gk_words *words)
     };
     const struct gk_tensors_notes notes = {list, NOTES};
 
-    (void)snprintf(texts[0], NOTE_BYTES, "%s", shards->list[0].archive->owner.job);
+    (void)snprintf(texts[0], NOTE_BYTES, "%s", export->job);
     (void)snprintf(texts[1], NOTE_BYTES, "%" PRIu64, export->version);
     (void)snprintf(texts[2], NOTE_BYTES, "%016" PRIx64, export->model_hash);
-    (void)snprintf(texts[3], NOTE_BYTES, "%s", shards->spec.model);
-    (void)snprintf(texts[4], NOTE_BYTES, "%" PRIu64, shards->spec.seed);
-    (void)snprintf(texts[5], NOTE_BYTES, "%" PRIu32, shards->epoch);
+    (void)snprintf(texts[3], NOTE_BYTES, "%s", export->spec->model);
+    (void)snprintf(texts[4], NOTE_BYTES, "%" PRIu64, export->spec->seed);
+    (void)snprintf(texts[5], NOTE_BYTES, "%" PRIu32, export->epoch);
     return gk_tensors_write(out, export->format, export->tensors, &notes, words);
+}
+
+static int write_out(struct export *export, struct gk_words *words)
+{
+    enum gk_err err = name_tensors(export, words);
+
+    err = err ? err : gk_output_make(export->options.output, write_model, export, words);
+    if (err) {
+        return err == GK_E_NOMEM ? GK_EXIT_INTERNAL : GK_EXIT_IO;
+    }
+    (void)printf("version %" PRIu64 " of the job '%s': %" PRIu32 " tensors, %" PRIu64
+                 " parameters, model hash %016" PRIx64 ", to %s\n",
+                 export->version, export->job, export->tensors->count, export->spec->params_count,
+                 export->model_hash, export->options.output);
+    return gk_stdout_flush(stdout, words) == GK_E_IO ? GK_EXIT_IO : GK_EXIT_OK;
 }
 
 static int run(struct export *export, struct gk_words *words)
@@ -146,19 +184,37 @@ static int run(struct export *export, struct gk_words *words)
         return GK_EXIT_CONFIG;
     }
     export->version = export->version_given ? export->options.version : shards->common;
+    export->job = shards->list[0].archive->owner.job;
+    export->spec = &shards->spec;
+    export->epoch = shards->epoch;
     err = take_model(export, words);
-    if (err) {
-        return gk_shards_exit(err);
+    return err ? gk_shards_exit(err) : write_out(export, words);
+}
+
+/* That the file can be written is found out before a job is asked for anything. */
+static int run_live(struct export *export, struct gk_words *words)
+{
+    const struct gk_live_wish wish = {.servers = export->options.server,
+                                      .timeout_us = (uint64_t)(export->options.timeout * 1e6),
+                                      .at_given = export->version_given,
+                                      .at = export->options.version};
+    int code;
+
+    if (gk_output_probe(export->options.output, words)) {
+        return GK_EXIT_IO;
     }
-    err = gk_output_make(export->options.output, write_model, export, words);
-    if (err) {
-        return err == GK_E_NOMEM ? GK_EXIT_INTERNAL : GK_EXIT_IO;
+    code = gk_export_live(&wish, &export->live, words);
+    if (code) {
+        return code;
     }
-    (void)printf("version %" PRIu64 " of the job '%s': %" PRIu32 " tensors, %" PRIu64
-                 " parameters, model hash %016" PRIx64 ", to %s\n",
-                 export->version, shards->list[0].archive->owner.job, export->tensors->count,
-                 shards->spec.params_count, export->model_hash, export->options.output);
-    return gk_stdout_flush(stdout, words) == GK_E_IO ? GK_EXIT_IO : GK_EXIT_OK;
+    export->version = export->live.version;
+    export->model_hash = export->live.model_hash;
+    export->job = export->live.job;
+    export->spec = &export->live.spec;
+    export->epoch = export->live.epoch;
+    export->params = export->live.params;
+    export->live.params = NULL; /* ours from here on */
+    return write_out(export, words);
 }
 
 static bool ends_in(const char *text, const char *end)
@@ -193,6 +249,7 @@ static const char *check(struct export *export, struct gk_words *words)
 static void close_model(struct export *export)
 {
     gk_shards_close(export->shards);
+    gk_live_model_clear(&export->live);
     free(export->tensors);
     free(export->params);
     export->shards = NULL;
@@ -211,11 +268,15 @@ static int start(struct export *export, const struct gk_config *config, struct g
     if (name) {
         return gk_config_blame(config, name, words);
     }
-    if (count == 0) {
-        gk_words_set(words, "which folder? gkps export DIR... --output FILE");
+    if ((count == 0) == (export->options.server == NULL)) {
+        gk_words_set(words, count == 0 ? "which folder? gkps export DIR... --output FILE"
+                                       : "either folders or --server, not both");
         return GK_EXIT_USAGE;
     }
     export->version_given = gk_config_text(config, "at") != NULL;
+    if (export->options.server) {
+        return run_live(export, words);
+    }
     for (int tries = 0; tries < TRIES_MAX; tries++) {
         if (gk_shards_open(dirs, count, false, &export->shards, &code, words) == GK_OK) {
             code = run(export, words);
