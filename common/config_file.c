@@ -6,6 +6,7 @@
  * numbers are those of what came before the error, so a key's line is looked up in the text. */
 #include "common/config_internal.h"
 
+#include "common/regular.h"
 #include "common/shown.h"
 
 #include <cyaml/cyaml.h>
@@ -41,32 +42,29 @@ static enum gk_err no_memory(struct loader *loader)
 
 static enum gk_err read_bytes(struct loader *loader)
 {
-    FILE *file = fopen(loader->path, "rb");
+    FILE *file = NULL;
     enum gk_err err = GK_OK;
 
     loader->bytes = malloc(GK_CONFIG_FILE_BYTES_MAX + 1);
     if (!loader->bytes) {
-        err = no_memory(loader);
-        goto out;
+        return no_memory(loader);
     }
-    errno = file ? 0 : errno;
-    if (file) {
-        loader->bytes_count = fread(loader->bytes, 1, GK_CONFIG_FILE_BYTES_MAX + 1, file);
+    err = gk_regular_open(loader->path, &file, loader->words);
+    if (err) {
+        gk_words_prefix(loader->words, "%.200s: ", loader->path);
+        return err == GK_E_NOMEM ? err : GK_E_CONFIG;
     }
-    if (!file || ferror(file)) {
+    errno = 0;
+    loader->bytes_count = fread(loader->bytes, 1, GK_CONFIG_FILE_BYTES_MAX + 1, file);
+    if (ferror(file)) {
         gk_words_set(loader->words, "%.200s: cannot be read: %s", loader->path, strerror(errno));
         err = GK_E_CONFIG;
-        goto out;
-    }
-    if (loader->bytes_count > GK_CONFIG_FILE_BYTES_MAX) {
+    } else if (loader->bytes_count > GK_CONFIG_FILE_BYTES_MAX) {
         gk_words_set(loader->words, "%.200s: larger than %d bytes: this is no configuration file",
                      loader->path, GK_CONFIG_FILE_BYTES_MAX);
         err = GK_E_CONFIG;
     }
-out:
-    if (file) {
-        (void)fclose(file); /* nothing was written */
-    }
+    (void)fclose(file); /* nothing was written */
     return err;
 }
 

@@ -1,12 +1,12 @@
 #include "common/tensors.h"
 
+#include "common/regular.h"
 #include "common/tensors_internal.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 const struct gk_tensors_entry *gk_tensors_find(const struct gk_tensors *tensors, const char *name)
 {
@@ -69,17 +69,11 @@ enum gk_err gk_tensors_add(struct gk_tensors *tensors, const struct gk_tensors_e
     return GK_OK;
 }
 
-/* All bytes of a regular file: of a folder the system gives a length, but no bytes. */
 static enum gk_err slurp(FILE *file, uint8_t **ret_bytes, size_t *ret_size, struct gk_words *words)
 {
-    struct stat stat;
     uint8_t *bytes;
     long size;
 
-    if (fstat(fileno(file), &stat) != 0 || !S_ISREG(stat.st_mode)) {
-        gk_words_set(words, "is no regular file");
-        return GK_E_IO;
-    }
     if (fseek(file, 0, SEEK_END) != 0 || (size = ftell(file)) < 0 || fseek(file, 0, SEEK_SET)) {
         gk_words_set(words, "cannot be read: %s", strerror(errno));
         return GK_E_IO;
@@ -106,18 +100,16 @@ enum gk_err gk_tensors_read(const char *path, struct gk_tensors **ret_tensors,
     struct gk_tensors *tensors = NULL;
     uint8_t *bytes = NULL;
     struct gk_words own;
-    FILE *stream;
+    FILE *stream = NULL;
     enum gk_err err;
 
     words = words ? words : &own;
-    errno = 0;
-    stream = fopen(path, "rbe");
-    if (!stream) {
-        gk_words_set(words, "%.200s: cannot be opened: %s", path, strerror(errno));
-        return errno == ENOENT ? GK_E_NOTFOUND : GK_E_IO;
+    err = gk_regular_open(path, &stream, words);
+    if (!err) {
+        errno = 0;
+        err = slurp(stream, &bytes, &file.size, words);
+        (void)fclose(stream); /* only read */
     }
-    err = slurp(stream, &bytes, &file.size, words);
-    (void)fclose(stream); /* only read */
     if (err) {
         goto out;
     }

@@ -1,5 +1,6 @@
 #include "tool/faults_yaml.h"
 
+#include "common/regular.h"
 #include "common/shown.h"
 
 #include <yaml.h>
@@ -22,12 +23,12 @@ struct gk_yaml {
 
 static enum gk_err read_file(const char *path, char *ret, size_t *ret_bytes, struct gk_words *words)
 {
-    FILE *file = fopen(path, "rbe");
-    enum gk_err err = GK_OK;
+    FILE *file;
+    enum gk_err err = gk_regular_open(path, &file, words);
 
-    if (!file) {
-        gk_words_set(words, "%s: cannot be read: %s", gk_shown(path).text, strerror(errno));
-        return GK_E_CONFIG;
+    if (err) {
+        gk_words_prefix(words, "%s: ", gk_shown(path).text);
+        return err == GK_E_NOMEM ? err : GK_E_CONFIG;
     }
     errno = 0;
     *ret_bytes = fread(ret, 1, GK_YAML_BYTES_MAX + 1, file);

@@ -1,14 +1,13 @@
 #include "tool/run_job.h"
 
+#include "common/regular.h"
 #include "tool/json.h"
 #include "tool/output.h"
 #include "tool/state_dir.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Whatever has a say in which model comes out. */
 const char *const gk_run_job_options[] = {
@@ -54,13 +53,17 @@ enum gk_err gk_run_job_read(const char *dir, struct gk_args *ret_args, struct gk
     char path[GK_STATE_PATH_BYTES];
     json_error_t error;
     json_t *object;
+    FILE *file;
     enum gk_err err;
 
     (void)snprintf(path, sizeof(path), "%s/%s", dir, GK_STATE_JOB);
-    if (access(path, F_OK) != 0 && errno == ENOENT) {
-        return GK_E_NOTFOUND;
+    err = gk_regular_open(path, &file, words);
+    if (err) {
+        gk_words_prefix(words, "%.200s: ", path);
+        return err;
     }
-    object = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    object = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
+    (void)fclose(file); /* nothing was written */
     if (!object) {
         gk_words_set(words, "%.200s, line %d: %s", path, error.line, error.text);
         return GK_E_CORRUPT;

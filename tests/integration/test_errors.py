@@ -72,6 +72,21 @@ def test_wrong_file():
         expect_error(78, ["job.yaml:2", "rank", "9"], "gkps-worker", "--config", path)
 
 
+def test_pipes_and_folders_are_no_files():
+    with tempfile.TemporaryDirectory() as folder:
+        pipe, state = os.path.join(folder, "f.npz"), os.path.join(folder, "state")
+        os.mkfifo(pipe)
+        os.mkdir(state)
+        os.mkfifo(os.path.join(state, "job.json"))
+        for code, flag in ((65, "--init"), (78, "--faults"), (78, "--config")):
+            expect_error(code, [pipe, "is no regular file"], "gkps", "run", flag, pipe)
+            expect_error(code, [folder, "is a folder"], "gkps", "run", flag, folder)
+        expect_error(78, ["job.json", "is no regular file"], "gkps", "run", "--state-dir", state)
+        for name in ("gkps-server", "gkps-worker"):
+            expect_error(78, [pipe, "is no regular file"], name, "--config", pipe)
+        expect(sorted(os.listdir(state)) == ["job.json"], os.listdir(state))
+
+
 def test_wrong_data():
     def idx(count, label=1):
         images = struct.pack(">IIII", 0x803, count, 28, 28) + bytes(784 * count)

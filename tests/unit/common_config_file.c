@@ -9,6 +9,7 @@
 #include <criterion/criterion.h>
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 static void enter(void)
 {
@@ -161,8 +162,12 @@ Test(config_file, files_that_cannot_be_read)
     fixture_expect_error(78, "missing.yaml: cannot be read: No such file or directory");
     cr_assert_eq(mkdir("folder", 0700), 0);
     fixture_load("--config", "folder");
-    fixture_expect_error(78, "folder: cannot be read: Is a directory");
+    fixture_expect_error(78, "folder: is a folder");
     cr_assert_eq(rmdir("folder"), 0);
+    cr_assert_eq(mkfifo("pipe", 0600), 0); /* nobody will ever write to it */
+    fixture_load("--config", "pipe");
+    fixture_expect_error(78, "pipe: is no regular file");
+    cr_assert_eq(unlink("pipe"), 0);
     fixture_load("--config", "job.yaml/x");
     fixture_expect_error(78, "job.yaml/x: cannot be read: No such file or directory");
 }
@@ -180,7 +185,7 @@ Test(config_file, size_is_capped)
     fixture_load("--config", "job.yaml");
     fixture_expect_error(78, "job.yaml: larger than 1048576 bytes: this is no configuration file");
     fixture_load("--config", "/dev/zero");
-    fixture_expect_error(78, "/dev/zero: larger than 1048576 bytes: this is no configuration file");
+    fixture_expect_error(78, "/dev/zero: is no regular file");
 }
 
 Test(config_file, long_names_and_texts_stay_one_line)

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct scratch {
@@ -260,8 +261,12 @@ Test(tensors, refusals_in_words)
         struct gk_words words = {""};
 
         cr_assert_eq(gk_tensors_read(scratch.path, &read, &words), GK_E_NOTFOUND);
-        cr_assert(strstr(words.text, "cannot be opened"));
+        cr_assert(strstr(words.text, "cannot be read"));
         cr_assert_eq(gk_tensors_read("/tmp", &read, &words), GK_E_IO);
-        cr_assert_str_eq(words.text, "/tmp: is no regular file");
+        cr_assert_str_eq(words.text, "/tmp: is a folder");
+        cr_assert_eq(mkfifo(scratch.path, 0600), 0); /* nobody will ever write to it */
+        cr_assert_eq(gk_tensors_read(scratch.path, &read, &words), GK_E_IO);
+        cr_assert(strstr(words.text, ": is no regular file"));
+        (void)unlink(scratch.path);
     }
 }

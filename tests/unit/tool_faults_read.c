@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char path[] = "/tmp/gkps-faults-XXXXXX";
@@ -185,6 +186,11 @@ Test(tool_faults_read, files_that_are_none)
     cr_assert_eq(gk_faults_read("/nowhere/x.yaml", &faults, &words), GK_E_CONFIG);
     cr_assert(strstr(words.text, "/nowhere/x.yaml: cannot be read: No such file"));
     cr_assert_eq(gk_faults_read("/", &faults, &words), GK_E_CONFIG);
+    cr_assert_eq(read_text("", &faults), GK_E_CONFIG); /* gives an unused name */
+    cr_assert_eq(mkfifo(path, 0600), 0);               /* nobody will ever write to it */
+    cr_assert_eq(gk_faults_read(path, &faults, &words), GK_E_CONFIG);
+    cr_assert(strstr(words.text, ": is no regular file"));
+    unlink(path);
     memset(large, ' ', GK_YAML_BYTES_MAX + 15);
     large[GK_YAML_BYTES_MAX + 15] = '\0';
     cr_assert_eq(read_text(large, &faults), GK_E_CONFIG);

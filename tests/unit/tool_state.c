@@ -270,5 +270,18 @@ Test(state, damaged_options_are_refused)
                   code, words.text);
     }
     drop(&folder, "job.json");
+    {
+        struct gk_run_config run;
+        struct gk_words words = {""};
+        char path[128];
+        int code = -1;
+
+        (void)snprintf(path, sizeof(path), "%s/job.json", folder.path);
+        cr_assert(mkfifo(path, 0600) == 0); /* nobody will ever write to it */
+        cr_assert(load(&run, &folder, FLAGS("--quiet"), &code, &words) != GK_OK);
+        cr_assert(code == GK_EXIT_CONFIG && strstr(words.text, "/job.json: is no regular file"),
+                  "%d, %s", code, words.text);
+    }
+    drop(&folder, "job.json");
     cr_assert(rmdir(folder.path) == 0);
 }
