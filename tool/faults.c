@@ -428,6 +428,12 @@ static bool read_options(struct gk_yaml_value map, struct gk_faults *faults)
         if (strcmp(faults->options[i].name, "faults") == 0) {
             return gk_yaml_complain(value, "run: a script cannot name another");
         }
+        for (uint32_t j = 0; j < i; j++) {
+            if (strcmp(faults->options[i].name, faults->options[j].name) == 0) {
+                return gk_yaml_complain(value, "run: key '%s' is given twice",
+                                        gk_shown(faults->options[i].name).text);
+            }
+        }
     }
     faults->options_count = gk_yaml_count(map);
     return true;

@@ -44,23 +44,51 @@ static enum gk_err read_file(const char *path, char *ret, size_t *ret_bytes, str
     return err;
 }
 
+static enum gk_err load_document(const struct gk_yaml *yaml, yaml_parser_t *parser,
+                                 yaml_document_t *ret, struct gk_words *words)
+{
+    if (yaml_parser_load(parser, ret)) {
+        return GK_OK;
+    }
+    gk_words_set(words, "%s:%zu: not valid YAML: %s%s%s", gk_shown(yaml->path).text,
+                 parser->problem_mark.line + 1, parser->context ? parser->context : "",
+                 parser->context ? ", " : "", parser->problem ? parser->problem : "no memory");
+    return parser->error == YAML_MEMORY_ERROR ? GK_E_NOMEM : GK_E_CONFIG;
+}
+
+/* What stands in a second document would be left out without a word: a fault, or an expectation. */
+static enum gk_err expect_end(const struct gk_yaml *yaml, yaml_parser_t *parser,
+                              struct gk_words *words)
+{
+    yaml_document_t second;
+    enum gk_err err = load_document(yaml, parser, &second, words);
+
+    if (err) {
+        return err;
+    }
+    if (yaml_document_get_root_node(&second)) {
+        gk_words_set(words, "%s:%zu: a second document begins here; a fault script is one",
+                     gk_shown(yaml->path).text, second.start_mark.line + 1);
+        err = GK_E_CONFIG;
+    }
+    yaml_document_delete(&second);
+    return err;
+}
+
 static enum gk_err parse(struct gk_yaml *yaml, const char *bytes, size_t bytes_count,
                          struct gk_words *words)
 {
     yaml_parser_t parser;
-    enum gk_err err = GK_OK;
+    enum gk_err err;
 
     if (!yaml_parser_initialize(&parser)) {
         return GK_E_NOMEM;
     }
     yaml_parser_set_input_string(&parser, (const unsigned char *)bytes, bytes_count);
-    if (!yaml_parser_load(&parser, &yaml->document)) {
-        gk_words_set(words, "%s:%zu: not valid YAML: %s%s%s", gk_shown(yaml->path).text,
-                     parser.problem_mark.line + 1, parser.context ? parser.context : "",
-                     parser.context ? ", " : "", parser.problem ? parser.problem : "no memory");
-        err = parser.error == YAML_MEMORY_ERROR ? GK_E_NOMEM : GK_E_CONFIG;
-    } else {
-        yaml->loaded = true;
+    err = load_document(yaml, &parser, &yaml->document, words);
+    yaml->loaded = !err;
+    if (!err && yaml_document_get_root_node(&yaml->document)) {
+        err = expect_end(yaml, &parser, words);
     }
     yaml_parser_delete(&parser);
     return err;

@@ -96,6 +96,9 @@ Test(tool_faults_read, the_least)
     cr_assert(faults->expect.completes && faults->expect.completes_line > 0);
     cr_assert_eq(faults->seed, 1);
     gk_faults_free(faults);
+    /* The marks of one document are none of a second one. */
+    cr_assert_eq(read_text("---\nfaults: []\n...\n# the end\n", &faults), GK_OK, "%s", words.text);
+    gk_faults_free(faults);
     /* Another exit code is a wish of its own. */
     cr_assert_eq(read_text("expect: {exit: 69}\n", &faults), GK_OK, "%s", words.text);
     cr_assert_not(faults->expect.completes);
@@ -153,6 +156,10 @@ static const struct {
     {"start: []\n", 1, "a list of at most"},
     {"run: 3\n", 1, "run: options"},
     {"run: {steps: [1]}\n", 1, "'steps' is one value"},
+    {"run:\n  steps: 1\n  seed: 2\n  steps: 3\n", 4, "'steps' is given twice"},
+    {"seed: 1\n---\nexpect: {leaks: none}\n", 2, "a second document"},
+    {"seed: 1\n...\n---\n- a\n", 3, "a second document"},
+    {"seed: 1\n---\n{\n", 4, "not valid YAML"},
     {"run: {faults: x.yaml}\n", 1, "cannot name another"},
     {"expect:\n  completes: maybe\n", 2, "true or false"},
     {"expect:\n  same_hash: true\n", 2, "did you mean 'same-hash'?"},
