@@ -191,7 +191,6 @@ static int run(struct export *export, struct gk_words *words)
     return err ? gk_shards_exit(err) : write_out(export, words);
 }
 
-/* That the file can be written is found out before a job is asked for anything. */
 static int run_live(struct export *export, struct gk_words *words)
 {
     const struct gk_live_wish wish = {.servers = export->options.server,
@@ -200,9 +199,6 @@ static int run_live(struct export *export, struct gk_words *words)
                                       .at = export->options.version};
     int code;
 
-    if (gk_output_probe(export->options.output, words)) {
-        return GK_EXIT_IO;
-    }
     code = gk_export_live(&wish, &export->live, words);
     if (code) {
         return code;
@@ -264,6 +260,7 @@ static int start(struct export *export, const struct gk_config *config, struct g
     size_t count = gk_config_positional(config, &dirs);
     const char *name = check(export, words);
     int code = GK_EXIT_USAGE;
+    enum gk_err err;
 
     if (name) {
         return gk_config_blame(config, name, words);
@@ -272,6 +269,11 @@ static int start(struct export *export, const struct gk_config *config, struct g
         gk_words_set(words, count == 0 ? "which folder? gkps export DIR... --output FILE"
                                        : "either folders or --server, not both");
         return GK_EXIT_USAGE;
+    }
+    /* Before a job is asked for anything, and before long reading. */
+    err = gk_output_probe(export->options.output, words);
+    if (err) {
+        return err == GK_E_REFUSED ? GK_EXIT_CONFIG : GK_EXIT_IO;
     }
     export->version_given = gk_config_text(config, "at") != NULL;
     if (export->options.server) {

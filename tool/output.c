@@ -1,6 +1,8 @@
 #define _GNU_SOURCE /* O_TMPFILE */
 #include "tool/output.h"
 
+#include "tool/state_dir.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -83,8 +85,7 @@ static enum gk_err resolve(const char *path, struct target *ret, struct gk_words
     if (stat(ret->path, &st) == 0) {
         if (!S_ISREG(st.st_mode)) {
             gk_words_set(words, "cannot write %.200s: it is %s", path,
-                         S_ISDIR(st.st_mode) ? "a directory"
-                                             : "no regular file (for a pipe: --summary -)");
+                         S_ISDIR(st.st_mode) ? "a directory" : "no regular file");
             return GK_E_IO;
         }
         if (access(ret->path, W_OK) != 0) {
@@ -130,6 +131,13 @@ static bool write_all(int fd, const char *text)
     return true;
 }
 
+static const char *name_of(const struct target *target)
+{
+    const char *slash = strrchr(target->path, '/');
+
+    return slash ? slash + 1 : target->path;
+}
+
 enum gk_err gk_output_probe(const char *path, struct gk_words *words)
 {
     struct target target;
@@ -142,6 +150,10 @@ enum gk_err gk_output_probe(const char *path, struct gk_words *words)
     err = resolve(path, &target, words);
     if (err) {
         return err;
+    }
+    if (gk_state_owns(target.folder, name_of(&target))) {
+        gk_words_set(words, "cannot write %.200s: the state of a job is kept there", path);
+        return GK_E_REFUSED;
     }
     fd = open_unnamed(&target);
     if (fd < 0) {

@@ -10,7 +10,8 @@
 /* Can the file be written later?  Found out by making (and removing) the temporary file that
  * gk_output_write would make, so that hours of work do not end at a wrong path.  "-" is standard
  * output and always can.  Else it must be a regular file, or nothing yet in a folder that can be
- * written; a link is followed, also to a file that is not there yet.  GK_E_IO with words. */
+ * written; a link is followed, also to a file that is not there yet.  GK_E_IO with words;
+ * GK_E_REFUSED: the state of a job is kept there (state_dir.h). */
 enum gk_err gk_output_probe(const char *path, struct gk_words *words);
 
 /* Write the text: into a file without a name (where the file system has those, so that nothing is

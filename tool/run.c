@@ -217,6 +217,18 @@ static int run_launch(const struct gk_run_config *run, const struct gk_faults_st
     return code;
 }
 
+static int probe_summary(const struct gk_run_options *options)
+{
+    struct gk_words words;
+
+    if (!options->summary || gk_output_probe(options->summary, &words) == GK_OK) {
+        return GK_EXIT_OK;
+    }
+    gk_log(GK_LOG_ERROR, "RUN-SUMMARY-FAILED", "%s%s", words.text,
+           strstr(words.text, "no regular file") ? " (for a pipe: --summary -)" : "");
+    return GK_EXIT_CONFIG;
+}
+
 static int run_job(const struct gk_run_config *run, const struct gk_faults_stage *stage)
 {
     const struct gk_run_options *options = &run->options;
@@ -227,8 +239,7 @@ static int run_job(const struct gk_run_config *run, const struct gk_faults_stage
     struct gk_words words;
     int code = GK_EXIT_OK;
 
-    if (options->summary && gk_output_probe(options->summary, &words) != GK_OK) {
-        gk_log(GK_LOG_ERROR, "RUN-SUMMARY-FAILED", "%s", words.text);
+    if (probe_summary(options) != GK_EXIT_OK) {
         return GK_EXIT_CONFIG;
     }
     if (gk_tally_init(&tally, (uint32_t)options->servers, (uint32_t)options->workers) != GK_OK) {
@@ -239,6 +250,8 @@ static int run_job(const struct gk_run_config *run, const struct gk_faults_stage
     if (options->state_dir &&
         gk_run_state_open(run, options->quiet ? NULL : out, &state, &code, &words) != GK_OK) {
         gk_log(GK_LOG_ERROR, "RUN-STATE", "%s", words.text);
+    } else if (probe_summary(options) != GK_EXIT_OK) {
+        code = GK_EXIT_CONFIG; /* a name in the folder that is one of the state since then */
     } else if (state.finished) {
         code = tell_finished(run, &tally, out);
     } else {

@@ -209,6 +209,38 @@ enum gk_err gk_state_find(const char *dir, struct gk_state_folders *folders, str
     return err;
 }
 
+struct owns {
+    bool daemon, run; /* whose folder it is */
+};
+
+static enum gk_err owns_name(void *context, const char *dir, const char *name,
+                             struct gk_words *words)
+{
+    struct owns *owns = context;
+    struct gk_state_folder folder;
+
+    (void)dir;
+    (void)words;
+    if (strcmp(name, GK_STATE_LOCK) == 0 || parse_folder(name, &folder)) {
+        owns->run = true; /* a lock alone may be of anybody, and is not written over then either */
+    } else if (is_server_file(name) || is_worker_file(name)) {
+        owns->daemon = true;
+    }
+    return GK_OK;
+}
+
+bool gk_state_owns(const char *dir, const char *name)
+{
+    struct owns owns = {0};
+    struct gk_words words;
+
+    if (each_name(dir, owns_name, &owns, &words) != GK_OK) {
+        return false;
+    }
+    return owns.daemon ||
+           (owns.run && (strcmp(name, GK_STATE_JOB) == 0 || strcmp(name, GK_STATE_LOCK) == 0));
+}
+
 void gk_state_folders_fini(struct gk_state_folders *folders)
 {
     for (size_t i = 0; i < folders->count; i++) {

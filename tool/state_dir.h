@@ -42,6 +42,10 @@ enum gk_err gk_state_find(const char *dir, struct gk_state_folders *folders,
                           struct gk_words *words);
 void gk_state_folders_fini(struct gk_state_folders *folders);
 
+/* Whether the file `name` in `dir`, there or not, is part of the state of a job: any in a daemon's
+ * folder that holds state, and those that gkps keeps in a run's folder. */
+bool gk_state_owns(const char *dir, const char *name);
+
 struct gk_state_content { /* of a run's folder */
     uint64_t files, bytes;
     uint32_t servers, workers;        /* folders */

@@ -314,7 +314,18 @@ def test_export_is_the_model():
         expect(result == 78 and "shard 0 of 2 is missing" in err, f"{result}\n{out}{err}")
         result, out, err = gkps("export", folder, "-o", os.path.join(top, "nowhere", "m.npz"))
         expect(result == 74, f"{result}\n{out}{err}")
+        result, out, err = gkps("export", folder, "-o", "/dev/full", "--format", "npz")
+        expect(result == 74 and "no regular file" in err and "--summary" not in err, f"{result}\n{out}{err}")
+        # Neither the model nor a summary replaces the state that it comes from.
+        for name in ("server-0/JOB", "server-1/m.npz", "worker-1/slot", "job.json", "LOCK"):
+            for args in (["export", folder, "--format", "npz", "-o"], ["run", "--quiet", "--state-dir", folder, "--summary"]):
+                result, out, err = gkps(*args, os.path.join(folder, name))
+                expect(result == 78 and "the state of a job is kept there" in err, f"{args} {name}: {result}\n{out}{err}")
         expect(listing(top) == before, "an export that failed has left something")
+        empty = os.path.join(top, "new")
+        os.mkdir(empty)
+        result, out, err = gkps("run", "--quiet", "--state-dir", empty, "--summary", os.path.join(empty, "job.json"))
+        expect(result == 78 and "the state of a job is kept there" in err, f"{result}\n{out}{err}")
 
 
 def test_run_begins_with_a_file():

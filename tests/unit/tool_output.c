@@ -124,6 +124,37 @@ Test(output, what_is_no_regular_file_is_refused)
     cr_assert_eq(empty(), 2);
 }
 
+Test(output, the_state_of_a_job_is_not_written_over)
+{
+    /* What makes a folder one with state, and which names are refused there. */
+    static const struct {
+        const char *there, *name;
+        bool refused;
+    } cases[] = {
+        {"JOB", "s.json", true},         {"snap-0-50", "snap-0-50", true},
+        {"wal-0-0.log", "x", true},      {"slot", "model.npz", true},
+        {"LOCK", "job.json", true},      {"LOCK", "LOCK", true},
+        {"server-0", "job.json", true},  {"worker-7", "LOCK", true},
+        {"server-0", "s.json", false},   {"job.json", "job.json", false},
+        {"LOCK", "s.json", false},       {"other", "job.json", false},
+        {"server-x", "job.json", false},
+    };
+    char other[300], link_path[256];
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        snprintf(other, sizeof(other), "%s/%s", folder, cases[i].there);
+        snprintf(path, sizeof(path), "%s/%s", folder, cases[i].name);
+        cr_assert_eq(close(open(other, O_CREAT | O_WRONLY, 0600)), 0);
+        cr_expect_eq(gk_output_probe(path, &words), cases[i].refused ? GK_E_REFUSED : GK_OK,
+                     "%s beside %s", cases[i].name, cases[i].there);
+        snprintf(link_path, sizeof(link_path), "%s/a-link", folder);
+        cr_assert_eq(symlink(path, link_path), 0);
+        cr_expect_eq(gk_output_probe(link_path, &words), cases[i].refused ? GK_E_REFUSED : GK_OK,
+                     "a link to %s beside %s", cases[i].name, cases[i].there);
+        empty();
+    }
+}
+
 Test(output, links_are_followed_also_to_nothing_yet)
 {
     char link_path[256], second[256];
