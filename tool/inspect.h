@@ -14,6 +14,10 @@ json_t *gk_inspect_server(const char *path, bool records);
 /* The same of a worker's folder. */
 json_t *gk_inspect_worker(const char *path);
 
+/* Who the worker of that folder is.  False: there is no slot that can be read. */
+struct gk_worker_identity;
+bool gk_inspect_identity(const char *path, struct gk_worker_identity *ret);
+
 /* A server's log alone: an object a file into `files`; false: some file is damaged. */
 struct gk_archive;
 bool gk_inspect_log(struct gk_archive *archive, bool records, json_t *files);

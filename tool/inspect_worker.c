@@ -99,7 +99,8 @@ static void put_found(const struct gk_slot *slot, const struct gk_slot_found *fo
 }
 
 /* One look; words are empty when all is well. */
-static void look(const char *path, json_t *object, struct gk_words *words)
+static void look(const char *path, json_t *object, struct gk_worker_identity *ret_identity,
+                 struct gk_words *words)
 {
     char file[PATH_BYTES];
     struct gk_slot slot = {.path = file};
@@ -118,6 +119,7 @@ static void look(const char *path, json_t *object, struct gk_words *words)
     if (check_header(&slot, view.size, words) &&
         gk_slot_load(&slot, &anybody, &found, words) == GK_OK) {
         *words = found.damage;
+        *ret_identity = found.slot.identity;
         put_found(&slot, &found, object);
         (void)json_object_set_new(object, "bytes", gk_json_integer(view.size));
     }
@@ -130,13 +132,14 @@ static void look(const char *path, json_t *object, struct gk_words *words)
 json_t *gk_inspect_worker(const char *path)
 {
     const struct timespec wait = {.tv_nsec = LOOK_MS * 1000000L};
+    struct gk_worker_identity identity;
     struct gk_words words = {""};
     json_t *object = json_pack("{s:o, s:s, s:b, s:n}", "path", gk_json_string(path), "kind",
                                "worker", "ok", 1, "problem");
 
     /* A living worker writes while we read: what is damaged only once is not. */
     for (int looks = 0; looks < LOOKS_MAX; looks++) {
-        look(path, object, &words);
+        look(path, object, &identity, &words);
         if (!words.text[0]) {
             return object;
         }
@@ -145,4 +148,19 @@ json_t *gk_inspect_worker(const char *path)
     (void)json_object_set_new(object, "ok", json_false());
     (void)json_object_set_new(object, "problem", gk_json_string(words.text));
     return object;
+}
+
+bool gk_inspect_identity(const char *path, struct gk_worker_identity *ret)
+{
+    struct gk_worker_identity identity = {.rank = GK_RANK_ANY};
+    json_t *object = json_object();
+    struct gk_words words;
+
+    look(path, object, &identity, &words);
+    json_decref(object);
+    if (identity.rank == GK_RANK_ANY) {
+        return false;
+    }
+    *ret = identity;
+    return true;
 }

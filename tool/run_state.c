@@ -6,9 +6,12 @@
 #include "common/exit.h"
 #include "common/net/clock.h"
 #include "server/store/archive.h"
+#include "tool/inspect.h"
 #include "tool/run_job.h"
+#include "tool/shards.h"
 #include "tool/state_dir.h"
 #include "tool/units.h"
+#include "worker/core/slot.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -26,6 +29,8 @@ struct shard {
     bool there;
     uint64_t version;
     bool begun, finished;
+    struct gk_uid job_uid;
+    uint32_t epoch;
 };
 
 static enum gk_err make_folder(const char *dir, struct gk_words *words)
@@ -159,7 +164,9 @@ static enum gk_err look_at_shard(const struct gk_run_config *run, uint32_t index
         *ret = (struct shard){.there = true,
                               .version = state.image->version,
                               .begun = state.image->initialised,
-                              .finished = state.image->finished};
+                              .finished = state.image->finished,
+                              .job_uid = state.image->job_uid,
+                              .epoch = archive->epoch};
         gk_archived_fini(archive, &state);
     }
     gk_archive_close(archive);
@@ -179,20 +186,86 @@ static enum gk_err lost(const struct gk_run_config *run, uint32_t index, uint64_
     return GK_E_LOST;
 }
 
+struct kin { /* the first of what must be of one run */
+    uint32_t index;
+    struct shard shard;
+};
+
+static bool same_uid(struct gk_uid a, struct gk_uid b)
+{
+    return a.hi == b.hi && a.lo == b.lo;
+}
+
+/* Each shard is good by itself; together they would only wait for each other. */
+static enum gk_err apart(const struct gk_run_config *run, const struct kin *first,
+                         enum gk_role role, uint32_t index, struct gk_words *words)
+{
+    char one[GK_STATE_PATH_BYTES], other[GK_STATE_PATH_BYTES];
+
+    gk_state_path(run->options.state_dir, GK_ROLE_SERVER, first->index, one, sizeof(one));
+    gk_state_path(run->options.state_dir, role, index, other, sizeof(other));
+    gk_shards_apart(one, other, run->options.job, words);
+    return GK_E_REFUSED;
+}
+
+static enum gk_err check_kin(const struct gk_run_config *run, const struct kin *first,
+                             const struct kin *other, struct gk_words *words)
+{
+    if (!same_uid(first->shard.job_uid, other->shard.job_uid)) {
+        return apart(run, first, GK_ROLE_SERVER, other->index, words);
+    }
+    if (first->shard.epoch != other->shard.epoch) {
+        gk_words_set(words,
+                     "%.150s: server-%" PRIu32 " is of epoch %" PRIu32 ", server-%" PRIu32
+                     " of %" PRIu32 ": a rewind was interrupted; do it again (gkps rewind)",
+                     run->options.state_dir, first->index, first->shard.epoch, other->index,
+                     other->shard.epoch);
+        return GK_E_REFUSED;
+    }
+    return GK_OK;
+}
+
+/* A slot that cannot be read, or that no life has joined with, is the worker's own matter. */
+static enum gk_err check_workers(const struct gk_run_config *run, const struct kin *first,
+                                 struct gk_words *words)
+{
+    for (uint32_t rank = 0; rank < run->options.workers; rank++) {
+        struct gk_worker_identity identity;
+        char path[GK_STATE_PATH_BYTES];
+
+        gk_state_path(run->options.state_dir, GK_ROLE_WORKER, rank, path, sizeof(path));
+        if (gk_inspect_identity(path, &identity) &&
+            !same_uid(identity.job_uid, (struct gk_uid){0}) &&
+            !same_uid(identity.job_uid, first->shard.job_uid)) {
+            return apart(run, first, GK_ROLE_WORKER, rank, words);
+        }
+    }
+    return GK_OK;
+}
+
 static enum gk_err look_at_shards(const struct gk_run_config *run, struct gk_run_state *state,
                                   struct gk_words *words)
 {
     uint32_t missing = UINT32_MAX;
     uint64_t highest = 0;
+    struct kin first = {0}, stranger = {0};
+    enum gk_err err = GK_OK;
 
     state->finished = true;
     state->version = UINT64_MAX;
     for (uint32_t i = 0; i < run->options.servers; i++) {
         struct shard shard;
-        enum gk_err err = look_at_shard(run, i, &shard, words);
 
+        err = look_at_shard(run, i, &shard, words);
         if (err) {
             return err;
+        }
+        if (shard.begun && !first.shard.begun) {
+            first = (struct kin){i, shard};
+        } else if (shard.begun && !stranger.shard.begun &&
+                   (!same_uid(shard.job_uid, first.shard.job_uid) ||
+                    shard.epoch != first.shard.epoch)) {
+            stranger = (struct kin){i, shard};
         }
         if (!shard.begun && missing == UINT32_MAX) {
             missing = i;
@@ -203,7 +276,12 @@ static enum gk_err look_at_shards(const struct gk_run_config *run, struct gk_run
         highest = shard.version > highest ? shard.version : highest;
     }
     state->whole = missing == UINT32_MAX;
-    return missing != UINT32_MAX && highest > 0 ? lost(run, missing, highest, words) : GK_OK;
+    if (highest == 0) {
+        return GK_OK; /* the workers begin the job again, whatever there is */
+    }
+    err = stranger.shard.begun ? check_kin(run, &first, &stranger, words) : GK_OK;
+    err = err ? err : check_workers(run, &first, words);
+    return err || missing == UINT32_MAX ? err : lost(run, missing, highest, words);
 }
 
 static int exit_of(enum gk_err err)

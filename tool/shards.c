@@ -21,6 +21,13 @@ int gk_shards_exit(enum gk_err err)
     }
 }
 
+void gk_shards_apart(const char *one, const char *other, const char *job, struct gk_words *words)
+{
+    gk_words_set(words,
+                 "%.150s and %.150s are of two runs of the job '%s' that do not belong together",
+                 one, other, job);
+}
+
 /* An opened archive takes its place. */
 static enum gk_err place_shard(struct gk_shards *shards, struct gk_archive *archive,
                                const char *path, struct gk_words *words)
@@ -110,10 +117,7 @@ static enum gk_err check_images(struct gk_shards *shards, struct gk_words *words
         if (memcmp(&image->job_uid, &first->job_uid, sizeof(image->job_uid)) != 0 ||
             image->spec_bytes != first->spec_bytes ||
             memcmp(image->spec, first->spec, first->spec_bytes) != 0) {
-            gk_words_set(words,
-                         "%.150s and %.150s are of two runs of the job '%s' that do not belong "
-                         "together",
-                         shards->list[0].path, state->path, state->archive->owner.job);
+            gk_shards_apart(shards->list[0].path, state->path, state->archive->owner.job, words);
             return GK_E_REFUSED;
         }
         shards->common = state->newest < shards->common ? state->newest : shards->common;

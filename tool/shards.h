@@ -32,6 +32,9 @@ enum gk_err gk_shards_open(const char *const *dirs, size_t count, bool lock,
                            struct gk_shards **ret_shards, int *ret_exit, struct gk_words *words);
 void gk_shards_close(struct gk_shards *shards); /* accepts NULL */
 
+/* Words for folders of one job's name whose job uids differ. */
+void gk_shards_apart(const char *one, const char *other, const char *job, struct gk_words *words);
+
 /* The exit code for what went wrong with a shard's files. */
 int gk_shards_exit(enum gk_err err);
 

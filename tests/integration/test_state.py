@@ -150,6 +150,35 @@ def test_other_jobs_are_refused():
             expect(code == 64 and args[0] in err, f"{args}: {code}\n{err}")
 
 
+def test_folders_of_two_runs_are_refused():
+    with tempfile.TemporaryDirectory() as top:
+        one, two = os.path.join(top, "one"), os.path.join(top, "two")
+        for folder in (one, two):
+            finished_job(folder, "--job", "x")
+        for name, first in (("server-0", "server-0"), ("server-1", "server-0"), ("worker-1", "server-0")):
+            mixed = os.path.join(top, "mixed")
+            shutil.copytree(one, mixed)
+            shutil.rmtree(os.path.join(mixed, name))
+            shutil.copytree(os.path.join(two, name), os.path.join(mixed, name))
+            other = "server-1" if name == first else name
+            code, out, err = gkps("run", "--state-dir", mixed)
+            expect(code == 78 and f"{first} and " in err and f"{other} are of two runs of the job 'x'" in err
+                   and err.count("\n") == 1 and not out, f"{name}: {code}\n{out}{err}")
+            shutil.rmtree(mixed)
+        # A rewind that was interrupted.
+        code, out, err = gkps("rewind", "--to", STEPS - 10, two)
+        expect(code == 0, f"{code}\n{out}{err}")
+        shutil.copytree(one, mixed)
+        expect(gkps("rewind", "--to", STEPS - 10, mixed)[0] == 0, "rewind")
+        shutil.rmtree(os.path.join(mixed, "server-0"))
+        shutil.copytree(os.path.join(one, "server-0"), os.path.join(mixed, "server-0"))
+        code, out, err = gkps("run", "--state-dir", mixed)
+        expect(code == 78 and "a rewind was interrupted" in err and not out, f"{code}\n{out}{err}")
+        # Workers of the old epoch belong to a job that was wound back.
+        code, out, err = gkps("run", "--state-dir", two, "--quiet")
+        expect(code == 0, f"{code}\n{out}{err}")
+
+
 def test_fresh_removes_what_is_ours():
     with tempfile.TemporaryDirectory() as top:
         folder = os.path.join(top, "job")
