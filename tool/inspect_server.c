@@ -163,6 +163,13 @@ static void inspect(struct gk_archive *archive, bool records, json_t *object, bo
     } else {
         *ret_gone = replay(archive, object) == GK_E_NOTFOUND;
     }
+    if (archive->jobless && json_is_true(json_object_get(object, "ok"))) {
+        gk_words_set(&first,
+                     "%.200s: the file " GK_STORE_JOB
+                     " is missing; the next start of its server writes it anew",
+                     archive->place.directory);
+        set_problem(object, &first);
+    }
 }
 
 json_t *gk_inspect_server(const char *path, bool records)

@@ -4,6 +4,7 @@
 #include "tool/run_state.h"
 
 #include "common/exit.h"
+#include "common/log.h"
 #include "common/net/clock.h"
 #include "server/store/archive.h"
 #include "tool/inspect.h"
@@ -161,6 +162,12 @@ static enum gk_err look_at_shard(const struct gk_run_config *run, uint32_t index
     }
     err = gk_archive_read(archive, &wish, &state, words);
     if (!err) {
+        if (archive->jobless) {
+            gk_log(GK_LOG_WARN, "RUN-STATE",
+                   "%.200s: the file " GK_STORE_JOB
+                   " is missing beside log and snapshots; its server writes it anew",
+                   archive->place.directory);
+        }
         *ret = (struct shard){.there = true,
                               .version = state.image->version,
                               .begun = state.image->initialised,

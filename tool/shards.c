@@ -77,6 +77,15 @@ static enum gk_err open_folders(struct gk_shards *shards, const struct gk_state_
             continue;
         }
         err = gk_archive_open(folders->list[i].path, lock, ops, &archive, words);
+        if (!err && lock && archive->jobless) {
+            /* A rewind removes the log that says whose this is. */
+            gk_words_set(words,
+                         "%.200s: the file JOB is missing; the next start of its server (gkps run) "
+                         "writes it anew",
+                         folders->list[i].path);
+            gk_archive_close(archive);
+            err = GK_E_REFUSED;
+        }
         if (!err) {
             err = place_shard(shards, archive, folders->list[i].path, words);
             if (err) {

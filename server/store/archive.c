@@ -23,6 +23,18 @@ static enum gk_err no_memory(struct gk_words *words)
     return GK_E_NOMEM;
 }
 
+static enum gk_err check_owner(const struct gk_archive *archive, struct gk_words *words)
+{
+    const struct gk_wal_segment *owner = &archive->owner;
+
+    if (owner->workers < 1 || owner->workers > GK_WORKERS_MAX || owner->servers < 1 ||
+        owner->servers > GK_SERVERS_MAX || owner->shard >= owner->servers) {
+        gk_words_set(words, "a shard that cannot be");
+        return GK_E_CORRUPT;
+    }
+    return GK_OK;
+}
+
 static enum gk_err read_owner(struct gk_archive *archive, struct gk_words *words)
 {
     const struct gk_place *place = &archive->place;
@@ -46,12 +58,7 @@ static enum gk_err read_owner(struct gk_archive *archive, struct gk_words *words
         return gk_place_failed(place, GK_STORE_JOB, "read it", err, number, words);
     }
     err = gk_wal_segment_decode(bytes, GK_WAL_FILE_JOB, &archive->owner, &crc, words);
-    if (!err && (archive->owner.workers < 1 || archive->owner.workers > GK_WORKERS_MAX ||
-                 archive->owner.servers < 1 || archive->owner.servers > GK_SERVERS_MAX ||
-                 archive->owner.shard >= archive->owner.servers)) {
-        gk_words_set(words, "a shard that cannot be");
-        err = GK_E_CORRUPT;
-    }
+    err = err ? err : check_owner(archive, words);
     if (err) {
         gk_place_at(place, GK_STORE_JOB, 0, words);
     }
@@ -123,12 +130,38 @@ static enum gk_err read_segments(struct gk_archive *archive, struct gk_words *wo
     return GK_OK;
 }
 
+/* Whose the log is, where the file JOB is gone: the server writes that anew at its next start. */
+static enum gk_err adopt_owner(struct gk_archive *archive, struct gk_words *words)
+{
+    const struct gk_words missing = *words;
+    const struct gk_known_list *known = &archive->segments;
+    enum gk_err err =
+        gk_place_list(&archive->place, &archive->segments, &archive->snapshots, words);
+
+    for (uint32_t i = known->count; i > 0 && !err && !archive->jobless; i--) {
+        struct gk_reader reader;
+
+        if (gk_reader_open(&archive->place, known->list[i - 1].epoch, known->list[i - 1].version,
+                           &reader, words) == GK_OK) {
+            archive->owner = reader.header;
+            archive->jobless = true;
+            gk_reader_close(&archive->place, &reader);
+        }
+    }
+    if (err || archive->jobless) {
+        return err ? err : check_owner(archive, words);
+    }
+    *words = missing;
+    return GK_E_NOTFOUND;
+}
+
 static enum gk_err open_files(struct gk_archive *archive, struct gk_words *words)
 {
     const struct gk_place *place = &archive->place;
     int number = 0;
     enum gk_err err = read_owner(archive, words);
 
+    err = err == GK_E_NOTFOUND ? adopt_owner(archive, words) : err;
     if (!err && archive->locked) {
         err = place->ops->lock(place->disk, GK_STORE_LOCK, &number);
         if (err == GK_E_BUSY) {

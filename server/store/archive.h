@@ -23,6 +23,7 @@ struct gk_archive {
     uint32_t epoch;                           /* the newest; files of older ones are void */
     struct gk_known_list segments, snapshots; /* of that epoch */
     struct gk_known_list void_segments, void_snapshots;
+    bool jobless;             /* its file JOB is gone, which the log stands in for */
     struct gk_words headless; /* why the newest segment was left out; empty: it was not */
 };
 

@@ -179,6 +179,32 @@ def test_folders_of_two_runs_are_refused():
         expect(code == 0, f"{code}\n{out}{err}")
 
 
+def test_a_missing_job_file_is_written_anew():
+    for servers in (1, 2):
+        with tempfile.TemporaryDirectory() as folder:
+            whole = finished_job(folder, "--servers", servers)
+            path = os.path.join(folder, f"server-{servers - 1}", "JOB")
+            os.remove(path)
+            code, out, err = gkps("inspect", folder)
+            expect(code == 65 and "JOB is missing" in out and "writes it anew" in out, f"{code}\n{out}{err}")
+            code, out, err = gkps("run", "--state-dir", folder, "--quiet", "--summary", "-")
+            expect(code == 0 and "the file JOB is missing" in err and "LOST_SHARD" not in err, f"{code}\n{out}{err}")
+            expect(json.loads(out)["model_hash"] == whole["model_hash"], out)
+            code, out, err = gkps("rewind", "--to", STEPS - 10, folder)
+            expect(code == 78 and "JOB is missing" in err, f"{code}\n{out}{err}")
+        # Of a job that is not finished the server does it.
+        with tempfile.TemporaryDirectory() as folder:
+            with Run(folder, *OPTIONS, "--servers", servers) as run:
+                run.wait_steps(STEPS // 10)
+            path = os.path.join(folder, f"server-{servers - 1}", "JOB")
+            os.remove(path)
+            code, out, err = gkps("run", "--state-dir", folder, "--quiet", "--summary", "-")
+            expect(code == 0 and "the file JOB is missing" in err and os.path.exists(path), f"{code}\n{out}{err}")
+            expect(json.loads(out)["model_hash"] == whole["model_hash"], out)
+            code, out, err = gkps("inspect", folder)
+            expect(code == 0, f"{code}\n{out}{err}")
+
+
 def test_fresh_removes_what_is_ours():
     with tempfile.TemporaryDirectory() as top:
         folder = os.path.join(top, "job")

@@ -236,6 +236,20 @@ Test(store_archive, damage_is_named)
     cr_assert_eq(gk_archive_read(archive, &wish, &state, &words), GK_E_CORRUPT);
     cr_assert(strstr(words.text, "wal-0-25.log, offset 128"), "%s", words.text);
     gk_archive_close(archive);
+    /* The log knows as well whose it is. */
+    {
+        char job[256], away[300];
+
+        (void)snprintf(job, sizeof(job), "%s/JOB", past.path);
+        (void)snprintf(away, sizeof(away), "%s.away", job);
+        cr_assert_eq(rename(job, away), 0);
+        cr_assert(gk_archive_open(past.path, false, gk_vector_reference(), &archive, &words) ==
+                      GK_OK,
+                  "%s", words.text);
+        cr_assert(archive->jobless && archive->owner.servers > 0 && archive->owner.job[0]);
+        gk_archive_close(archive);
+        cr_assert_eq(rename(away, job), 0);
+    }
     flip(past.path, "JOB", 50);
     cr_assert_eq(gk_archive_open(past.path, false, gk_vector_reference(), &archive, &words),
                  GK_E_CORRUPT);
