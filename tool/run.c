@@ -17,6 +17,7 @@
 #include "tool/state_dir.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -180,8 +181,29 @@ static int check_init(const struct gk_run_options *options)
         gk_log(GK_LOG_ERROR, "RUN-INIT", "--init: %s", words.text);
         return err == GK_E_NOMEM ? GK_EXIT_INTERNAL : GK_EXIT_DATA;
     }
+    for (uint32_t i = 0; i < tensors->count && !err; i++) {
+        const struct gk_tensors_entry *entry = &tensors->list[i];
+
+        for (uint64_t k = 0; k < entry->count && !err; k++) {
+            err = isfinite(entry->values[k]) ? GK_OK : GK_E_NONFINITE;
+        }
+        if (err) {
+            gk_log(GK_LOG_ERROR, "RUN-INIT", "--init: %.200s: '%s' has values that are not finite",
+                   options->init, entry->name);
+        }
+    }
     gk_tensors_free(tensors);
-    return GK_EXIT_OK;
+    return err ? GK_EXIT_DATA : GK_EXIT_OK;
+}
+
+/* No shard is there that might need no file any more: it can be judged before anything is made. */
+static bool is_new(const struct gk_run_config *run)
+{
+    struct gk_state_content content;
+    struct gk_words words;
+
+    return !run->options.state_dir || run->options.fresh || run->replace ||
+           gk_state_look(run->options.state_dir, &content, &words) != GK_OK || content.servers == 0;
 }
 
 static int run_launch(const struct gk_run_config *run, const struct gk_faults_stage *stage,
@@ -237,8 +259,12 @@ static int run_job(const struct gk_run_config *run, const struct gk_faults_stage
     struct gk_run_state state = {.lock = -1};
     struct gk_tally tally;
     struct gk_words words;
-    int code = GK_EXIT_OK;
+    bool early = options->init && is_new(run);
+    int code = early ? check_init(options) : GK_EXIT_OK;
 
+    if (code) {
+        return code;
+    }
     if (probe_summary(options) != GK_EXIT_OK) {
         return GK_EXIT_CONFIG;
     }
@@ -262,7 +288,7 @@ static int run_job(const struct gk_run_config *run, const struct gk_faults_stage
         if (state.whole) {
             here.options.init = NULL; /* the file may be gone by now */
         }
-        code = here.options.init ? check_init(&here.options) : GK_EXIT_OK;
+        code = here.options.init && !early ? check_init(&here.options) : GK_EXIT_OK;
         code = code ? code : run_launch(&here, stage, &tally, out);
     }
     gk_run_state_close(&state);

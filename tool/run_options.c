@@ -6,6 +6,7 @@
 #include "tool/faults.h"
 #include "tool/json.h"
 #include "tool/run_job.h"
+#include "tool/run_state.h"
 #include "tool/state_dir.h"
 
 #include <ctype.h>
@@ -286,7 +287,7 @@ static bool is_default(const struct gk_run_config *run, const char *name)
 }
 
 /* What the job in the directory says, as flags: all of it that this command line leaves open. */
-static enum gk_err add_stored(const struct gk_run_config *run, struct gk_args *args, int *ret_exit,
+static enum gk_err add_stored(struct gk_run_config *run, struct gk_args *args, int *ret_exit,
                               struct gk_words *words)
 {
     const char *dir = run->options.state_dir;
@@ -307,7 +308,8 @@ static enum gk_err add_stored(const struct gk_run_config *run, struct gk_args *a
         }
     }
     name = err ? NULL : gk_run_job_differs(run, &there);
-    if (name) {
+    run->replace = name && !gk_run_state_begun(dir);
+    if (name && !run->replace) {
         const char *text = gk_config_text(there.config, name);
 
         gk_words_set(words,
@@ -318,7 +320,7 @@ static enum gk_err add_stored(const struct gk_run_config *run, struct gk_args *a
         *ret_exit = GK_EXIT_CONFIG;
         err = GK_E_REFUSED;
     }
-    for (size_t i = 0; i < gk_run_job_options_count && !err; i++) {
+    for (size_t i = 0; i < gk_run_job_options_count && !err && !run->replace; i++) {
         const char *text = gk_config_text(there.config, gk_run_job_options[i]);
 
         if (text && is_default(run, gk_run_job_options[i])) {

@@ -33,6 +33,7 @@ struct gk_run_config {
     struct gk_faults *faults; /* the script of --faults; NULL: none */
     struct gk_args args;      /* the command line with what a script and a state directory add */
     char temporary_state[64]; /* made for a script that needs one; "": none */
+    bool replace;             /* the job in the state directory is another one, and has not begun */
 };
 
 /* Flags, variables, file; then the options of the job in --state-dir, which count where nothing

@@ -44,16 +44,19 @@ static enum gk_err make_folder(const char *dir, struct gk_words *words)
 }
 
 /* A job that is begun anew takes nothing with it that might be somebody else's. */
-static enum gk_err remove_all(const char *dir, const struct gk_state_content *content, FILE *out,
+static enum gk_err remove_all(const struct gk_run_config *run,
+                              const struct gk_state_content *content, FILE *out,
                               struct gk_words *words)
 {
+    const char *dir = run->options.state_dir;
+    const char *why = run->options.fresh ? "--fresh" : "nothing had begun";
     enum gk_err err;
 
     if (content->unknown[0]) {
         gk_words_set(words,
-                     "--fresh: %.100s/%s is not of gkps; nothing was removed: take it away, or use "
+                     "%s: %.100s/%s is not of gkps; nothing was removed: take it away, or use "
                      "another --state-dir",
-                     dir, content->unknown);
+                     why, dir, content->unknown);
         return GK_E_REFUSED;
     }
     if (content->files == 0) {
@@ -62,7 +65,7 @@ static enum gk_err remove_all(const char *dir, const struct gk_state_content *co
     err = gk_state_remove(dir, words);
     if (!err && out) {
         (void)fprintf(
-            out, "--fresh: removed the job in %s (%" PRIu32 " servers, %" PRIu32 " workers, %s)\n",
+            out, "%s: removed the job in %s (%" PRIu32 " servers, %" PRIu32 " workers, %s)\n", why,
             dir, content->servers, content->workers, gk_unit_bytes(content->bytes).text);
         (void)fflush(out);
     }
@@ -291,6 +294,49 @@ static enum gk_err look_at_shards(const struct gk_run_config *run, struct gk_run
     return err || missing == UINT32_MAX ? err : lost(run, missing, highest, words);
 }
 
+static bool shard_begun(const char *path, const struct gk_vector_ops *ops)
+{
+    const struct gk_archive_wish wish = {.version = GK_ARCHIVE_NEWEST, .without_planes = true};
+    struct gk_archive *archive;
+    struct gk_archived state;
+    struct gk_words words;
+    bool begun = true;
+    enum gk_err err = gk_archive_open(path, false, ops, &archive, &words);
+
+    if (err) {
+        return err != GK_E_NOTFOUND;
+    }
+    if (gk_archive_read(archive, &wish, &state, &words) == GK_OK) {
+        begun = state.image->initialised;
+        gk_archived_fini(archive, &state);
+    }
+    gk_archive_close(archive);
+    return begun;
+}
+
+bool gk_run_state_begun(const char *dir)
+{
+    struct gk_state_folders folders = {0};
+    const struct gk_vector_ops *ops;
+    struct gk_words words;
+    enum gk_err err = gk_state_find(dir, &folders, &words);
+    bool begun = err && err != GK_E_NOTFOUND;
+
+    if (gk_vector_cpu(GK_CPU_AUTO, &ops, &words) != GK_OK) {
+        ops = gk_vector_reference();
+    }
+    for (size_t i = 0; i < folders.count && !begun; i++) {
+        struct gk_worker_identity identity;
+
+        /* What is left of a job may be a residual alone. */
+        begun = folders.list[i].server ? shard_begun(folders.list[i].path, ops)
+                                       : gk_inspect_identity(folders.list[i].path, &identity) &&
+                                             !same_uid(identity.job_uid, (struct gk_uid){0});
+    }
+    gk_state_folders_fini(&folders);
+    return begun;
+}
+
 static int exit_of(enum gk_err err)
 {
     switch ((int)err) {
@@ -316,8 +362,12 @@ static enum gk_err prepare(const struct gk_run_config *run, FILE *out, struct gk
     if (err) {
         return err;
     }
-    if (run->options.fresh) {
-        err = remove_all(dir, &content, out, words);
+    if (run->replace && gk_run_state_begun(dir)) {
+        gk_words_set(words, "the job in %.200s has begun meanwhile", dir);
+        return GK_E_BUSY;
+    }
+    if (run->options.fresh || run->replace) {
+        err = remove_all(run, &content, out, words);
         content.job = false;
     } else {
         err = check_content(dir, &content, words);

@@ -23,6 +23,11 @@ struct gk_run_state {
  * nowhere).  On failure words are one line and *ret_exit is the exit code; nothing is held. */
 enum gk_err gk_run_state_open(const struct gk_run_config *run, FILE *out, struct gk_run_state *ret,
                               int *ret_exit, struct gk_words *words);
+
+/* Whether a shard in `dir` has a version, or cannot be looked at, or a rank has joined: what may be
+ * replaced by another job has nothing of these. */
+bool gk_run_state_begun(const char *dir);
+
 void gk_run_state_close(struct gk_run_state *state);
 
 /* Of a finished job: what its servers would tell.  GK_E_CORRUPT, GK_E_NOMEM and words. */

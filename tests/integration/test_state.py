@@ -411,11 +411,39 @@ def test_run_begins_with_a_file():
         # What is wrong with a file is one line.
         with open(path, "r+b") as file:
             file.truncate(os.path.getsize(path) - 100)
-        for args, words in [(["--init", path], "cut off"), (["--init", os.path.join(top, "none")], "cannot be opened"),
+        for args, words in [(["--init", path], "cut off"), (["--init", os.path.join(top, "none")], "cannot be read"),
                             (["--init", program("gkps")], "neither"),
                             (["--init", os.path.join(top, "m.safetensors"), "--model", "softmax"], "'fc1.weight' is 200 x 64, in the model 10 x 64")]:
             code, out, err = gkps("run", "--quiet", *still, *args)
             expect(code == 65 and words in err, f"{args}: {code}\n{out}{err}")
+
+
+def test_a_refused_file_leaves_nothing():
+    with tempfile.TemporaryDirectory() as top:
+        folder, state = os.path.join(top, "job"), os.path.join(top, "state")
+        good, bad, other = (os.path.join(top, name) for name in ("good.safetensors", "bad.safetensors", "other.safetensors"))
+        finished_job(folder)
+        expect(gkps("export", folder, "-o", good)[0] == 0, "export")
+        finished_job(os.path.join(top, "softmax"), "--model", "softmax")
+        expect(gkps("export", os.path.join(top, "softmax"), "-o", other)[0] == 0, "export")
+        with open(good, "rb") as file:
+            bytes_of = file.read()
+        for content, words in ((bytes_of[:-100], "bad.safetensors"), (bytes_of[:-4] + b"\0\0\xc0\x7f", "not finite")):
+            with open(bad, "wb") as file:
+                file.write(content)
+            before = listing(top)
+            for args in ([], ["--fresh"]):
+                code, out, err = gkps("run", "--state-dir", state, "--init", bad, *OPTIONS, *args)
+                expect(code == 65 and words in err and not os.path.exists(state), f"{code}\n{out}{err}")
+            code, out, err = gkps("run", "--state-dir", folder, "--fresh", "--init", bad, *OPTIONS)
+            expect(code == 65 and words in err and listing(top) == before, f"{code}\n{out}{err}")
+        # What only the workers find out is after the start, but nothing has begun.
+        code, out, err = gkps("run", "--state-dir", state, "--init", other, *OPTIONS)
+        expect(code == 65 and os.path.exists(os.path.join(state, "job.json")), f"{code}\n{out}{err}")
+        code, out, err = gkps("run", "--state-dir", state, "--init", good, *OPTIONS)
+        expect(code == 0 and "nothing had begun: removed the job" in out, f"{code}\n{out}{err}")
+        code, out, err = gkps("run", "--state-dir", state, "--init", other, *OPTIONS)
+        expect(code == 78 and "--fresh" in err and not out, f"{code}\n{out}{err}")
 
 
 def test_repair_says_what_can_be_done():

@@ -228,6 +228,12 @@ Test(state, the_job_is_in_its_folder)
     cr_assert(load(&run, &folder, FLAGS("--lr=0.07", "--eval-every=5"), &code, &words) == GK_OK,
               "the same number: %s", words.text);
     gk_run_config_fini(&run);
+    /* Nothing has begun: another job may take the place. */
+    cr_assert(load(&run, &folder, FLAGS("--seed=5"), &code, &words) == GK_OK, "%s", words.text);
+    cr_assert(run.replace && run.options.seed == 5 && run.options.servers == 2, "all is anew");
+    gk_run_config_fini(&run);
+    put(&folder, "server-1/"); /* a shard that nobody can read may have begun */
+    put(&folder, "server-1/JOB");
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
         cr_assert(load(&run, &folder, FLAGS(others[i].flag), &code, &words) != GK_OK);
         cr_assert(code == GK_EXIT_CONFIG && strstr(words.text, others[i].words), "%s: %s",
@@ -237,6 +243,8 @@ Test(state, the_job_is_in_its_folder)
         cr_assert(run.options.seed == (strstr(others[i].flag, "seed") ? 5 : 1), "all is anew");
         gk_run_config_fini(&run);
     }
+    drop(&folder, "server-1/JOB");
+    drop(&folder, "server-1");
     drop(&folder, "job.json");
     cr_assert(rmdir(folder.path) == 0);
 }
