@@ -321,8 +321,8 @@ static pid_t parent_of(const char *pid, char *ret_command, size_t room)
     return behind && strlen(behind) > 4 ? (pid_t)strtol(behind + 4, NULL, 10) : 0;
 }
 
-/* Kill every child that is left and say who it was. */
-static void kill_leaked(struct gk_words *ret_who)
+/* A signal to every child that is left, and who the first one is. */
+static void signal_children(int number, struct gk_words *ret_who)
 {
     DIR *folder = opendir("/proc");
     const struct dirent *entry;
@@ -334,7 +334,7 @@ static void kill_leaked(struct gk_words *ret_who)
             if (!ret_who->text[0]) {
                 gk_words_set(ret_who, "%s", command);
             }
-            (void)kill((pid_t)strtol(entry->d_name, NULL, 10), SIGKILL);
+            (void)kill((pid_t)strtol(entry->d_name, NULL, 10), number);
         }
     }
     if (folder) {
@@ -345,19 +345,24 @@ static void kill_leaked(struct gk_words *ret_who)
     }
 }
 
-/* Until nobody is left; who outlives the launcher for long is a leak. */
+/* Until nobody is left; who outlives the launcher for long is a leak.  A launcher that was killed
+ * has not thawed whom it froze, and who stands still cannot notice that it is gone. */
 static void wait_for_orphans(struct trial *trial)
 {
     uint64_t limit_us = trial->killed ? ORPHANS_US : ENDED_US;
     uint64_t end_us = gk_now_us() + limit_us;
     bool left = reap(trial);
+    struct gk_words ignored = {""};
 
+    if (left) {
+        signal_children(SIGCONT, &ignored);
+    }
     while (left && gk_now_us() < end_us) {
         look(trial, POLL_US / 1000);
         left = reap(trial);
     }
     if (left) {
-        kill_leaked(&trial->outcome->leaked);
+        signal_children(SIGKILL, &trial->outcome->leaked);
         while (waitpid(-1, NULL, 0) > 0 || errno == EINTR) {
         }
     }

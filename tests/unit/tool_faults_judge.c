@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char said[8192]; /* by the judge */
@@ -118,6 +119,25 @@ static int leaves_somebody_short(void *context, const struct gk_faults_stage *st
     return 0;
 }
 
+/* And what it has frozen is thawed: only then it can see that the launcher is gone. */
+static int leaves_somebody_frozen(void *context, const struct gk_faults_stage *stage)
+{
+    int status;
+    pid_t child;
+
+    (void)context;
+    (void)stage;
+    child = fork();
+    if (child == 0) {
+        (void)raise(SIGSTOP);
+        (void)!write(STDERR_FILENO, "thawed\n", 7);
+        _exit(0);
+    }
+    cr_assert_eq(waitpid(child, &status, WUNTRACED), child); /* until it stands still */
+    kill(getpid(), SIGKILL);
+    return 0;
+}
+
 static int freezes(void *context, const struct gk_faults_stage *stage)
 {
     (void)context;
@@ -162,6 +182,12 @@ Test(tool_faults_judge, what_does_not)
     cr_assert(strstr(said, "RUN-UNDISTURBED"), "%s", said);
     cr_assert_eq(judge("expect:\n  completes: true\n", killed), 70);
     cr_assert(strstr(said, ":2: completes: it did not: the run ended with code 137"), "%s", said);
+}
+
+Test(tool_faults_judge, who_was_frozen_is_thawed)
+{
+    cr_assert_eq(judge("expect: {exit: 137, leaks: none, says: thawed}\n", leaves_somebody_frozen),
+                 0, "%s", said);
 }
 
 Test(tool_faults_judge, a_leak_is_named_and_killed)
