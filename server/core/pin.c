@@ -307,12 +307,12 @@ void gk_server_pin(struct gk_server *server, uint64_t route, const struct gk_hea
 }
 
 /* By version, not by export: what is there may be read by all. */
-static struct gk_pin *held(struct gk_server *server, uint64_t version)
+static struct gk_pin *pin_of(struct gk_server *server, uint64_t version, enum gk_pin_state state)
 {
     for (uint32_t i = 0; i < GK_PINS_MAX; i++) {
         struct gk_pin *pin = &server->live.pins[i];
 
-        if (pin->state == GK_PIN_HELD && pin->version == version) {
+        if (pin->state == state && pin->version == version) {
             return pin;
         }
     }
@@ -322,10 +322,14 @@ static struct gk_pin *held(struct gk_server *server, uint64_t version)
 void gk_server_pin_pull(struct gk_server *server, uint64_t route, const struct gk_header *h)
 {
     const struct gk_server_durable *durable = &server->durable;
-    struct gk_pin *pin = held(server, h->version);
+    struct gk_pin *pin = pin_of(server, h->version, GK_PIN_HELD);
     struct gk_server_action *action;
     struct gk_words words;
 
+    if (!pin && pin_of(server, h->version, GK_PIN_COPYING)) {
+        gk_server_pin_refuse(server, route, h, GK_CODE_NOT_READY, "the version is being copied");
+        return;
+    }
     if (!pin) {
         gk_words_set(&words, "version %" PRIu64 " is not pinned (any more)", h->version);
         gk_server_pin_refuse(server, route, h, GK_CODE_PAST, words.text);

@@ -135,6 +135,15 @@ Test(server_pin, past_and_present)
     cr_code(rig, GK_CODE_NOT_READY); /* the copy has begun */
     cr_assert(held(rig) == 1);
     expect_version(rig, 1, 0);
+    release(rig, 1, 0);
+    rig->held = 1u << GK_SERVER_PIN;
+    pin(rig, 1, 0);
+    pull(rig, 0);
+    cr_code(rig, GK_CODE_NOT_READY);
+    cr_assert(rig_retryable(rig));
+    rig_release(rig);
+    pull(rig, 0);
+    cr_kind(rig, GK_KIND_PIN_PARAMS);
     rig->req_ids = 100000;
     rig_push(rig, 1, 0);
     rounds(rig, 1, 3);
@@ -160,6 +169,9 @@ Test(server_pin, stages_of_a_commit)
         rig_round(rig, 1);
         pin(rig, 1, version);
         cr_code(rig, GK_CODE_NOT_READY);
+        for (uint32_t o = 0; o < rig->ops_count; o++) { /* nobody reads what is being written */
+            cr_assert(stages[i] != GK_SERVER_APPLY || rig->ops_queued[o].kind != GK_SERVER_PIN);
+        }
         rig_release(rig);
         rounds(rig, 2, 4);
         expect_version(rig, 1, version);
