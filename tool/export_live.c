@@ -143,6 +143,7 @@ static void on_pinned(struct gk_live_peer *peer, const struct gk_msg *msg)
     struct gk_words words;
     enum gk_err err;
 
+    /* A server that was restarted meanwhile may have pinned the version anew: the same values. */
     if (live->phase != GK_LIVE_PINNING || h->req_id != live->export_id ||
         h->version != live->version || peer->pinned) {
         return;
@@ -162,7 +163,6 @@ static void on_pinned(struct gk_live_peer *peer, const struct gk_msg *msg)
     }
     peer->pinned = true;
     peer->words.text[0] = '\0';
-    peer->incarnation = h->incarnation;
     peer->lo = peer->next = h->lo;
     peer->hi = h->hi;
     peer->taken = 0;

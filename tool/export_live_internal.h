@@ -28,7 +28,6 @@ struct gk_live_peer {
     uint64_t version; /* the last that it spoke of */
 
     bool pinned;
-    uint32_t incarnation;
     uint64_t lo, hi, next, taken, hash;
     struct gk_live_chunk chunks[GK_PULL_WINDOW];
 };

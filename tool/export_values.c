@@ -103,10 +103,6 @@ void gk_live_values(struct gk_live_peer *peer, const struct gk_msg *msg)
     if (live->phase != GK_LIVE_PULLING || h->version != live->version) {
         return;
     }
-    if (h->incarnation != peer->incarnation) {
-        gk_live_try_again(live, "a server was restarted meanwhile");
-        return;
-    }
     for (uint32_t i = 0; i < GK_PULL_WINDOW; i++) {
         struct gk_live_chunk *chunk = &peer->chunks[i];
 

@@ -60,6 +60,13 @@ def servers_of(cluster, *args):
     return servers, [address_of(s) for s in servers]
 
 
+def lasting_server(cluster, shard, folder, addresses):
+    """One with state, whose next life comes back to its address."""
+    server = cluster.server(shard, 2, 2, "--state-dir", os.path.join(folder, f"server-{shard}"), bind=addresses[shard])
+    address_of(server)
+    return server
+
+
 def workers_of(cluster, addresses, steps, *args):
     return [cluster.worker(r, 2, addresses, "--steps", steps, *JOB, *args) for r in range(2)]
 
@@ -69,9 +76,21 @@ def pause(daemons, number):
         daemon.process.send_signal(number)
 
 
+def stand_still(workers, addresses):
+    """Stop the workers when both shards have one version, not in the middle of their pushes; that version."""
+    def stands():
+        pause(workers, signal.SIGSTOP)
+        seen = {version(a) for a in addresses * 2}  # twice: what was on its way is there by then
+        if len(seen) > 1:
+            pause(workers, signal.SIGCONT)
+        return seen if len(seen) == 1 else None
+
+    return wait_until(stands, "both shards at one version").pop()
+
+
 def test_while_it_trains():
     steps = 3000
-    with Cluster() as cluster, tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, Cluster() as cluster:
         servers, addresses = servers_of(cluster)
         workers = workers_of(cluster, addresses, steps)
         wait_until(lambda: version(addresses[0]) >= 3, "training")
@@ -95,7 +114,7 @@ def test_while_it_trains():
 
 def test_same_values_as_of_the_state():
     """Value by value, and tensor by tensor: what the state directories say of that version."""
-    with Cluster() as cluster, tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, Cluster() as cluster:
         dirs = [os.path.join(folder, f"server-{s}") for s in range(2)]
         servers = [cluster.server(s, 2, 2, "--state-dir", dirs[s], "--keep-versions", 1000) for s in range(2)]
         addresses = [address_of(s) for s in servers]
@@ -112,14 +131,11 @@ def test_same_values_as_of_the_state():
 
 def test_server_killed_meanwhile():
     steps = 400
-    with Cluster() as cluster, tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, Cluster() as cluster:
         addresses = free_addresses(2)
-        dirs = [os.path.join(folder, f"server-{s}") for s in range(2)]
 
         def start(s):
-            server = cluster.server(s, 2, 2, "--state-dir", dirs[s], bind=addresses[s])
-            address_of(server)
-            return server
+            return lasting_server(cluster, s, folder, addresses)
 
         servers = [start(s) for s in range(2)]
         workers = workers_of(cluster, addresses, steps)
@@ -147,16 +163,79 @@ def test_server_killed_meanwhile():
         expect(undisturbed(v) == model_hash, f"version {v} has the hash {model_hash} in the export")
 
 
-def test_job_that_stands():
-    """Nothing comes any more: the version where it stands is taken."""
-    with Cluster() as cluster, tempfile.TemporaryDirectory() as folder:
-        _, addresses = servers_of(cluster)
+def test_pin_lost_and_found():
+    """A server is killed when it holds the version while the other is not there yet: it pins the version again."""
+    with tempfile.TemporaryDirectory() as folder, Cluster() as cluster:
+        addresses = free_addresses(2)
+
+        def start(s):
+            return lasting_server(cluster, s, folder, addresses)
+
+        servers = [start(s) for s in range(2)]
+        workers = workers_of(cluster, addresses, 100000)
+        wait_until(lambda: version(addresses[0]) >= 3, "training")
+        stood = stand_still(workers, addresses)
+        before = [reserved(a) for a in addresses]
+        wanted = stood + 1
+        path = os.path.join(folder, "model.safetensors")
+        with subprocess.Popen([program("gkps"), "export", "--server", ",".join(addresses), "-o", path, "--at", str(wanted)],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()) as tool:
+            wait_until(lambda: all(reserved(a) > b for a, b in zip(addresses, before)), "both shards wait for the version")
+            pause(servers[1:], signal.SIGSTOP)
+            pause(workers, signal.SIGCONT)
+            wait_until(lambda: version(addresses[0]) == wanted, "shard 0 is there")
+            servers[0].process.kill()
+            servers[0].process.wait()
+            servers[0] = start(0)
+            wait_until(lambda: reserved(addresses[0]) > before[0], "shard 0 is asked again")
+            pause(servers[1:], signal.SIGCONT)
+            out, err = tool.communicate(timeout=100)
+            expect(tool.returncode == 0, f"exit code {tool.returncode}: {err}")
+        v, model_hash = read_line(out)
+        expect(v == wanted and undisturbed(v) == model_hash, f"version {v} has the hash {model_hash} in the export")
+
+
+def test_begins_again():
+    """The tool stands still until its pins are of the past, and one of them is lost: it takes another version."""
+    with tempfile.TemporaryDirectory() as folder, Cluster() as cluster:
+        addresses = free_addresses(2)
+
+        def start(s):
+            return lasting_server(cluster, s, folder, addresses)
+
+        servers = [start(s) for s in range(2)]
         workers = workers_of(cluster, addresses, 100000)
         wait_until(lambda: version(addresses[0]) >= 3, "training")
         pause(workers, signal.SIGSTOP)
+        before = [reserved(a) for a in addresses]
+        stood = max(version(a) for a in addresses)
+        path = os.path.join(folder, "model.safetensors")
+        with subprocess.Popen([program("gkps"), "export", "--server", ",".join(addresses), "-o", path],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()) as tool:
+            wait_until(lambda: all(reserved(a) > b for a, b in zip(addresses, before)), "both shards wait for the version")
+            tool.send_signal(signal.SIGSTOP)
+            pause(workers, signal.SIGCONT)
+            wait_until(lambda: version(addresses[0]) >= stood + 10, "training goes on")
+            servers[1].process.kill()
+            servers[1].process.wait()
+            servers[1] = start(1)
+            tool.send_signal(signal.SIGCONT)
+            out, err = tool.communicate(timeout=100)
+            expect(tool.returncode == 0, f"exit code {tool.returncode}: {err}")
+        v, model_hash = read_line(out)
+        expect(v >= stood + 10, f"version {v}, the pin of which was lost")
+        expect(undisturbed(v) == model_hash, f"version {v} has the hash {model_hash} in the export")
+
+
+def test_job_that_stands():
+    """Nothing comes any more: the version where it stands is taken."""
+    with tempfile.TemporaryDirectory() as folder, Cluster() as cluster:
+        _, addresses = servers_of(cluster)
+        workers = workers_of(cluster, addresses, 100000)
+        wait_until(lambda: version(addresses[0]) >= 3, "training")
+        stood = stand_still(workers, addresses)
         v, model_hash = export(addresses, os.path.join(folder, "model.npz"))
-        # A push that was on its way can end one more round, at one shard or at both.
-        expect(v <= max(version(a) for a in addresses), f"version {v} is ahead of a job that stands")
+        expect(v == stood, f"version {v}, but the job stands at {stood}")
         expect(undisturbed(v) == model_hash, f"version {v} has the hash {model_hash} in the export")
         pause(workers, signal.SIGCONT)
 
