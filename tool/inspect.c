@@ -53,7 +53,7 @@ static bool is_ok(const json_t *object)
 
 static int show(const json_t *list, bool json)
 {
-    bool ok = true;
+    bool ok = true, damaged = false;
     const json_t *object;
     char *text;
     size_t i;
@@ -61,6 +61,8 @@ static int show(const json_t *list, bool json)
     json_array_foreach(list, i, object)
     {
         ok = ok && is_ok(object);
+        damaged =
+            damaged || (!is_ok(object) && !json_is_true(json_object_get(object, "unreadable")));
         if (!json) {
             gk_inspect_print(object, stdout);
         }
@@ -76,7 +78,7 @@ static int show(const json_t *list, bool json)
         (void)fputs(text, stdout);
         free(text);
     }
-    return ok ? GK_EXIT_OK : GK_EXIT_DATA;
+    return ok ? GK_EXIT_OK : damaged ? GK_EXIT_DATA : GK_EXIT_CONFIG;
 }
 
 static int inspect(const struct inspect_options *options, const struct gk_state_folders *folders)

@@ -57,6 +57,12 @@ static void versions_text(const json_t *file, char *ret, size_t ret_bytes)
     }
 }
 
+/* What nobody could look at may be good. */
+static const char *wrong(const json_t *object)
+{
+    return json_is_true(json_object_get(object, "unreadable")) ? "CANNOT BE READ" : "DAMAGED";
+}
+
 static void file_row(struct gk_table *table, const json_t *file)
 {
     char name[96], kind[16], versions[64], text[TEXT_BYTES];
@@ -71,7 +77,7 @@ static void file_row(struct gk_table *table, const json_t *file)
     gk_table_cell(table, "%s", versions);
     if (bad) {
         gk_json_text(file, "problem", text, sizeof(text));
-        gk_table_cell(table, "DAMAGED: %s", text);
+        gk_table_cell(table, "%s: %s", wrong(file), text);
         return;
     }
     content_text(file, kind, text);
@@ -148,7 +154,7 @@ static void print_worker(const json_t *object, const char *path, FILE *out)
     }
     gk_json_text(object, "problem", text, sizeof(text));
     if (*text) {
-        (void)fprintf(out, "  DAMAGED: %s\n", text);
+        (void)fprintf(out, "  %s: %s\n", wrong(object), text);
     }
 }
 
@@ -160,7 +166,7 @@ static void print_verdict(const json_t *object, FILE *out)
 
     if (!json_is_true(json_object_get(object, "ok"))) {
         gk_json_text(object, "problem", text, sizeof(text));
-        (void)fprintf(out, "  DAMAGED: %s\n", text);
+        (void)fprintf(out, "  %s: %s\n", wrong(object), text);
         return;
     }
     gk_json_text(object, "model_hash", hash, sizeof(hash));

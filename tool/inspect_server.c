@@ -33,7 +33,7 @@ static uint64_t file_bytes(const struct gk_archive *archive, const char *name)
 }
 
 static json_t *snapshot_json(struct gk_archive *archive, const struct gk_known *known,
-                             struct gk_words *ret_problem)
+                             bool *ret_unreadable, struct gk_words *ret_problem)
 {
     const struct gk_name name = gk_name_snapshot(known->epoch, known->version);
     struct gk_archived state;
@@ -54,6 +54,8 @@ static json_t *snapshot_json(struct gk_archive *archive, const struct gk_known *
         gk_archived_fini(archive, &state);
     }
     (void)json_object_set_new(object, "bytes", gk_json_integer(file_bytes(archive, name.text)));
+    *ret_unreadable = err == GK_E_IO;
+    (void)json_object_set_new(object, "unreadable", json_boolean(*ret_unreadable));
     (void)json_object_set_new(object, "problem",
                               err ? gk_json_string(ret_problem->text) : json_null());
     return object;
@@ -129,6 +131,7 @@ static void inspect(struct gk_archive *archive, bool records, json_t *object, bo
 {
     json_t *files = json_array();
     struct gk_words first = {""};
+    bool unreadable = false;
 
     (void)json_object_set_new(object, "job", gk_json_string(archive->owner.job));
     (void)json_object_set_new(object, "shard", json_integer(archive->owner.shard));
@@ -137,20 +140,25 @@ static void inspect(struct gk_archive *archive, bool records, json_t *object, bo
     (void)json_object_set_new(object, "epoch", json_integer(archive->epoch));
     for (uint32_t i = 0; i < archive->snapshots.count; i++) {
         struct gk_words words = {""};
+        bool closed = false; /* to us: what is in it may be good */
 
-        (void)json_array_append_new(files,
-                                    snapshot_json(archive, &archive->snapshots.list[i], &words));
-        if (words.text[0] && !first.text[0]) {
+        (void)json_array_append_new(
+            files, snapshot_json(archive, &archive->snapshots.list[i], &closed, &words));
+        if (words.text[0] && (!first.text[0] || (unreadable && !closed))) {
             first = words;
+            unreadable = closed;
         }
     }
-    if (!gk_inspect_log(archive, records, files) && !first.text[0]) {
+    if (!gk_inspect_log(archive, records, files) && (!first.text[0] || unreadable)) {
         size_t i;
         json_t *file;
 
         json_array_foreach(files, i, file)
         {
-            if (json_is_string(json_object_get(file, "problem")) && !first.text[0]) {
+            if (json_is_string(json_object_get(file, "problem")) &&
+                !json_is_true(json_object_get(file, "unreadable")) &&
+                (!first.text[0] || unreadable)) {
+                unreadable = false;
                 gk_words_set(&first, "%s", json_string_value(json_object_get(file, "problem")));
             }
         }
@@ -160,6 +168,7 @@ static void inspect(struct gk_archive *archive, bool records, json_t *object, bo
     *ret_gone = strstr(first.text, "No such file") != NULL;
     if (first.text[0]) {
         set_problem(object, &first);
+        (void)json_object_set_new(object, "unreadable", json_boolean(unreadable));
     } else {
         *ret_gone = replay(archive, object) == GK_E_NOTFOUND;
     }
@@ -191,6 +200,8 @@ json_t *gk_inspect_server(const char *path, bool records)
                            "ok", 1, "problem");
         if (err) {
             set_problem(object, &words);
+            (void)json_object_set_new(object, "unreadable",
+                                      json_boolean(err == GK_E_IO || err == GK_E_NOTFOUND));
             gone = err == GK_E_NOTFOUND;
             continue;
         }

@@ -24,7 +24,8 @@ struct view { /* of the file */
     uint64_t size;
 };
 
-static bool open_view(const char *path, struct view *ret, struct gk_words *words)
+static bool open_view(const char *path, struct view *ret, bool *ret_unreadable,
+                      struct gk_words *words)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct stat st;
@@ -41,6 +42,7 @@ static bool open_view(const char *path, struct view *ret, struct gk_words *words
     }
     if (!good && !words->text[0]) {
         gk_words_set(words, "%.300s cannot be read: %s", path, strerror(errno));
+        *ret_unreadable = true;
     }
     if (fd >= 0) {
         (void)close(fd); /* the map stays */
@@ -107,11 +109,15 @@ static void look(const char *path, json_t *object, struct gk_worker_identity *re
     const struct gk_slot_setup anybody = {.rank = GK_RANK_ANY};
     struct gk_slot_found found;
     struct view view;
+    bool unreadable = false;
 
     (void)snprintf(file, sizeof(file), "%s/slot", path);
     words->text[0] = '\0';
     memset(&found, 0, sizeof(found));
-    if (!open_view(file, &view, words)) {
+    bool open = open_view(file, &view, &unreadable, words);
+
+    (void)json_object_set_new(object, "unreadable", json_boolean(unreadable));
+    if (!open) {
         return;
     }
     slot.map = view.map;

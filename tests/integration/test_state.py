@@ -305,6 +305,31 @@ def test_inspect_finds_damage():
                    and 0 < int(torn.group(1)) <= 192 - cut, f"{cut}: {code}\n{out}{err}")
 
 
+def test_inspect_tells_unreadable_from_damaged():
+    with tempfile.TemporaryDirectory() as top:
+        job, copy = os.path.join(top, "job"), os.path.join(top, "copy")
+        finished_job(job)
+        snapshot = next(name for name in os.listdir(os.path.join(job, "server-0")) if name.startswith("snap-"))
+        for name in ("server-0/JOB", f"server-0/{snapshot}", "worker-1/slot"):
+            shutil.copytree(job, copy)
+            path = os.path.join(copy, name)
+            if os.geteuid() == 0:  # root may read everything, but nothing follows a link
+                os.rename(path, path + ".away")
+                os.symlink(path + ".away", path)
+            else:
+                os.chmod(path, 0)
+            code, out, err = gkps("inspect", copy)
+            expect(code == 78 and "CANNOT BE READ: " in out and "DAMAGED" not in out, f"{name}: {code}\n{out}{err}")
+            code, out, err = gkps("inspect", "--json", copy)
+            expect(code == 78 and [d["path"] for d in json.loads(out)["directories"] if d.get("unreadable")]
+                   == [os.path.dirname(path)], f"{name}: {code}\n{out}{err}")
+            # Damage elsewhere is what counts.
+            flip(os.path.join(copy, "server-1", "JOB"), 50, 1)
+            code, out, err = gkps("inspect", copy)
+            expect(code == 65 and "CANNOT BE READ: " in out and "DAMAGED: " in out, f"{name}: {code}\n{out}{err}")
+            shutil.rmtree(copy)
+
+
 def mix(x):
     x ^= x >> 30
     x = x * 0xbf58476d1ce4e5b9 % 2**64
