@@ -200,8 +200,9 @@ enum gk_err gk_store_write(struct gk_store *store, const struct gk_record *recor
     if (err) {
         return err == GK_E_IO && !store->failed ? fail(store, words) : err;
     }
-    if (sync || store->sync == GK_SYNC_ALWAYS ||
-        (store->sync == GK_SYNC_INTERVAL && record->type != GK_RECORD_ROUND)) {
+    /* Who may join and who has left is relied on for ever: a shard that forgets it waits for a rank
+     * that will not come again. */
+    if (sync || store->sync == GK_SYNC_ALWAYS || record->type != GK_RECORD_ROUND) {
         err = sync_log(store, words);
         if (err) {
             return err;

@@ -24,7 +24,8 @@ enum gk_sync_policy {                   /* positions in the choices of the optio
                       GK_SYNC_ALWAYS,   /* every record is synced before it is confirmed */
                       GK_SYNC_INTERVAL, /* ROUND records are synced in the background, MEMBER and
                                            INIT as with ALWAYS */
-                      GK_SYNC_NEVER,    /* not by us: safe against kill -9 only */
+                      GK_SYNC_NEVER,    /* ROUND records not by us: they are safe against kill -9
+                                           only; the others as with ALWAYS */
 };
 
 struct gk_store_setup { /* borrowed during gk_store_open() only, but for disk, ops and queues */
