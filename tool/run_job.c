@@ -65,7 +65,10 @@ enum gk_err gk_run_job_read(const char *dir, struct gk_args *ret_args, struct gk
     object = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
     (void)fclose(file); /* nothing was written */
     if (!object) {
-        gk_words_set(words, "%.200s, line %d: %s", path, error.line, error.text);
+        gk_words_set(words,
+                     "%.200s is damaged, line %d: %s; a copy of it would help, or to remove it and "
+                     "give the options of the job again",
+                     path, error.line, error.text);
         return GK_E_CORRUPT;
     }
     err = take_options(json_object_get(object, "options"), path, ret_args, words);

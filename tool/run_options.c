@@ -337,10 +337,11 @@ static enum gk_err load_state(struct gk_run_config *run, int argc, char **argv, 
                               struct gk_words *words)
 {
     struct gk_args args = {0}, former = run->args;
-    enum gk_err err = GK_OK;
+    enum gk_err err = gk_state_check(run->options.state_dir, words);
 
+    *ret_exit = GK_EXIT_CONFIG;
     gk_args_add(&args, "%s", argv[0]);
-    if (!run->options.fresh) {
+    if (!err && !run->options.fresh) {
         err = add_stored(run, &args, ret_exit, words);
     }
     if (is_default(run, "restart")) {

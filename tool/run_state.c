@@ -86,6 +86,24 @@ static enum gk_err check_content(const char *dir, const struct gk_state_content 
     return GK_OK;
 }
 
+static enum gk_err still_alive(const char *path, struct gk_words *words)
+{
+    long pid = gk_state_locker(path);
+
+    if (pid > 0) {
+        gk_words_set(words,
+                     "%.200s is in use: the daemon of a former run is still alive, process %ld: "
+                     "wait, or end it (kill %ld)",
+                     path, pid, pid);
+    } else {
+        gk_words_set(words,
+                     "%.200s is in use: the daemon of a former run is still alive, perhaps on "
+                     "another machine: wait, or end it",
+                     path);
+    }
+    return GK_E_BUSY;
+}
+
 /* The daemons of a launcher that was killed end by themselves, soon. */
 static enum gk_err wait_for_former(const char *dir, FILE *out, struct gk_words *words)
 {
@@ -102,9 +120,7 @@ static enum gk_err wait_for_former(const char *dir, FILE *out, struct gk_words *
     for (size_t i = 0; i < folders.count && !err; i++) {
         while (!err && gk_state_is_locked(folders.list[i].path)) {
             if (gk_now_us() - from_us > WAIT_US) {
-                gk_words_set(words, "%.200s is in use: the daemon of a former run is still alive",
-                             folders.list[i].path);
-                err = GK_E_BUSY;
+                err = still_alive(folders.list[i].path, words);
             } else if (!told) {
                 (void)fprintf(out, "waiting for the daemons of the last run to end\n");
                 (void)fflush(out);
@@ -133,6 +149,15 @@ static enum gk_err open_shard(const struct gk_run_config *run, uint32_t index,
         return err;
     }
     owner = &archive->owner;
+    if (owner->shard != index && owner->servers == options->servers &&
+        owner->workers == options->workers && strcmp(owner->job, options->job) == 0) {
+        gk_words_set(words,
+                     "%.100s is shard %" PRIu32 " of this job: rename the folders back, this one "
+                     "to server-%" PRIu32,
+                     path, owner->shard, owner->shard);
+        gk_archive_close(archive);
+        return GK_E_REFUSED;
+    }
     if (owner->shard != index || owner->servers != options->servers ||
         owner->workers != options->workers || strcmp(owner->job, options->job) != 0) {
         gk_words_set(words,

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 int gk_shards_exit(enum gk_err err)
 {
@@ -64,6 +65,24 @@ static enum gk_err place_shard(struct gk_shards *shards, struct gk_archive *arch
     return GK_OK;
 }
 
+/* Named twice, a folder would be locked by ourselves. */
+static enum gk_err expect_new(const struct gk_state_folders *folders, size_t index,
+                              struct gk_words *words)
+{
+    const char *path = folders->list[index].path;
+    struct stat one, other;
+
+    for (size_t i = 0; i < index && stat(path, &one) == 0; i++) {
+        if (stat(folders->list[i].path, &other) == 0 && one.st_dev == other.st_dev &&
+            one.st_ino == other.st_ino) {
+            gk_words_set(words, "%.150s and %.150s are the same folder", folders->list[i].path,
+                         path);
+            return GK_E_REFUSED;
+        }
+    }
+    return GK_OK;
+}
+
 static enum gk_err open_folders(struct gk_shards *shards, const struct gk_state_folders *folders,
                                 bool lock, struct gk_words *words)
 {
@@ -76,7 +95,8 @@ static enum gk_err open_folders(struct gk_shards *shards, const struct gk_state_
         if (!folders->list[i].server) {
             continue;
         }
-        err = gk_archive_open(folders->list[i].path, lock, ops, &archive, words);
+        err = lock ? expect_new(folders, i, words) : GK_OK;
+        err = err ? err : gk_archive_open(folders->list[i].path, lock, ops, &archive, words);
         if (!err && lock && archive->jobless) {
             /* A rewind removes the log that says whose this is. */
             gk_words_set(words,

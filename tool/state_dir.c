@@ -14,7 +14,10 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
+
+enum { LINE_BYTES = 256 };
 
 static enum gk_err failed(const char *what, const char *dir, const char *name,
                           struct gk_words *words)
@@ -29,6 +32,25 @@ static enum gk_err failed(const char *what, const char *dir, const char *name,
 void gk_state_path(const char *dir, enum gk_role role, uint32_t index, char *ret, size_t ret_bytes)
 {
     (void)snprintf(ret, ret_bytes, "%s/%s-%u", dir, gk_role_name(role), index);
+}
+
+enum gk_err gk_state_check(const char *dir, struct gk_words *words)
+{
+    struct stat st;
+
+    if (stat(dir, &st) == 0) {
+        if (S_ISDIR(st.st_mode)) {
+            return GK_OK;
+        }
+        gk_words_set(words, "--state-dir: %.200s is no folder", dir);
+    } else if (errno != ENOENT) {
+        gk_words_set(words, "--state-dir: %.200s cannot be a folder: %s", dir, strerror(errno));
+    } else if (lstat(dir, &st) == 0) {
+        gk_words_set(words, "--state-dir: %.200s is a link to nothing that is there", dir);
+    } else {
+        return GK_OK;
+    }
+    return GK_E_REFUSED;
 }
 
 /* "server-3": exactly what gk_state_path() would write. */
@@ -401,4 +423,42 @@ bool gk_state_is_locked(const char *dir)
     locked = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     (void)close(fd); /* and the lock, if we got it */
     return locked;
+}
+
+/* "1: FLOCK  ADVISORY  WRITE 4711 fe:01:396 0 EOF", of our file? */
+static long locker_of(const char *line, const struct stat *st)
+{
+    unsigned device_major, device_minor;
+    unsigned long long inode;
+    long pid;
+
+    if (sscanf(line, "%*s FLOCK %*s %*s %ld %x:%x:%llu", &pid, &device_major, &device_minor,
+               &inode) == 4 &&
+        device_major == major(st->st_dev) && device_minor == minor(st->st_dev) &&
+        inode == st->st_ino && pid > 0) {
+        return pid;
+    }
+    return 0;
+}
+
+long gk_state_locker(const char *dir)
+{
+    FILE *locks = fopen("/proc/locks", "re");
+    int fd = lock_file(dir, 0);
+    char line[LINE_BYTES];
+    struct stat st;
+    long pid = 0;
+
+    if (locks && fd >= 0 && fstat(fd, &st) == 0) {
+        while (pid == 0 && fgets(line, sizeof(line), locks)) {
+            pid = locker_of(line, &st);
+        }
+    }
+    if (locks) {
+        (void)fclose(locks); /* only read */
+    }
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return pid;
 }

@@ -25,6 +25,9 @@ enum { GK_STATE_PATH_BYTES = 4096 };
 /* DIR/server-I or DIR/worker-R, as one may give it to a daemon. */
 void gk_state_path(const char *dir, enum gk_role role, uint32_t index, char *ret, size_t ret_bytes);
 
+/* Whether `dir` is a folder, or may become one.  GK_E_REFUSED. */
+enum gk_err gk_state_check(const char *dir, struct gk_words *words);
+
 struct gk_state_folder {
     char *path;
     bool server;    /* else of a worker */
@@ -65,5 +68,8 @@ enum gk_err gk_state_lock(const char *dir, int *ret_fd, struct gk_words *words);
 
 /* Whether a living process has the lock of a daemon's folder; one that is not there is free. */
 bool gk_state_is_locked(const char *dir);
+
+/* Which process that is; 0: nobody, or the system does not tell. */
+long gk_state_locker(const char *dir);
 
 #endif

@@ -87,6 +87,21 @@ def test_pipes_and_folders_are_no_files():
         expect(sorted(os.listdir(state)) == ["job.json"], os.listdir(state))
 
 
+def test_wrong_state_folders():
+    with tempfile.TemporaryDirectory() as folder:
+        file, link, empty = (os.path.join(folder, name) for name in ("file", "link", "empty"))
+        os.symlink(os.path.join(folder, "nowhere"), link)
+        os.mkdir(empty)
+        for path in (file, os.path.join(empty, "job.json")):
+            with open(path, "w", encoding="utf-8"):
+                pass
+        for path, words in ((file, "is no folder"), ("/dev/null", "is no folder"), (link, "is a link to nothing"),
+                            (os.path.join(file, "x"), "Not a directory"), (os.path.join(folder, "x" * 300), "File name too long")):
+            for fresh in ((), ("--fresh",)):
+                expect_error(78, ["--state-dir: ", words], "gkps", "run", "--state-dir", path, *fresh)
+        expect_error(78, ["job.json is damaged", "give the options of the job again"], "gkps", "run", "--state-dir", empty)
+
+
 def test_wrong_data():
     def idx(count, label=1):
         images = struct.pack(">IIII", 0x803, count, 28, 28) + bytes(784 * count)

@@ -165,6 +165,17 @@ def test_folders_of_two_runs_are_refused():
             expect(code == 78 and f"{first} and " in err and f"{other} are of two runs of the job 'x'" in err
                    and err.count("\n") == 1 and not out, f"{name}: {code}\n{out}{err}")
             shutil.rmtree(mixed)
+        # Shards that changed places are all there.
+        shutil.copytree(one, mixed)
+        for old, new in (("server-0", "x"), ("server-1", "server-0"), ("x", "server-1")):
+            os.rename(os.path.join(mixed, old), os.path.join(mixed, new))
+        code, out, err = gkps("run", "--state-dir", mixed)
+        expect(code == 78 and "server-0 is shard 1 of this job: rename" in err and "--fresh" not in err, f"{code}\n{out}{err}")
+        shutil.rmtree(mixed)
+        # A folder that is named twice is not in use by anybody else.
+        shard = os.path.join(two, "server-0")
+        code, out, err = gkps("rewind", "--to", STEPS - 10, shard, shard, os.path.join(two, "server-1"))
+        expect(code == 78 and "are the same folder" in err, f"{code}\n{out}{err}")
         # A rewind that was interrupted.
         code, out, err = gkps("rewind", "--to", STEPS - 10, two)
         expect(code == 0, f"{code}\n{out}{err}")

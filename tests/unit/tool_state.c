@@ -158,6 +158,25 @@ Test(state, one_holds_the_lock)
     cr_assert(rmdir(folder.path) == 0);
 }
 
+Test(state, the_locker_is_told)
+{
+    /* In memory: file systems in layers may have other numbers in the system's table. */
+    char path[] = "/dev/shm/gkps-state-XXXXXX", lock[64];
+    struct gk_words words = {""};
+    int fd = -1;
+
+    if (!mkdtemp(path)) {
+        cr_skip_test("no /dev/shm");
+    }
+    cr_assert_eq(gk_state_locker(path), 0);
+    cr_assert(gk_state_lock(path, &fd, &words) == GK_OK, "%s", words.text);
+    cr_expect_eq(gk_state_locker(path), getpid());
+    (void)close(fd);
+    cr_expect_eq(gk_state_locker(path), 0);
+    (void)snprintf(lock, sizeof(lock), "%s/LOCK", path);
+    cr_assert(remove(lock) == 0 && rmdir(path) == 0);
+}
+
 static enum gk_err load(struct gk_run_config *run, const struct folder *folder,
                         const char *const *flags, int *ret_code, struct gk_words *words)
 {
