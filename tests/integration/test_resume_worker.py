@@ -179,6 +179,23 @@ def test_what_is_not_its_own():
         job.wait_step(0, job.step_of(0) + 5)
 
 
+def test_had_left_in_another_run():
+    """The directory of a finished run, in a job of the same name that is not done: refused, not "has left"."""
+    with tempfile.TemporaryDirectory() as folder, Cluster() as cluster:
+        other = os.path.join(folder, "other")
+        os.mkdir(other)
+        done = Lives(cluster, other, 2, BATCH)
+        done.end()
+        job = Lives(cluster, folder, 2, BATCH)
+        job.wait_step(1, 5)
+        job.kill(1)
+        worker = cluster.worker(1, 2, job.addresses, "--state-dir", done.directory(1), "--deadline", 6, *BATCH)
+        refused(worker, 77, rf"WRONG_JOB.*another run of job 'gkps'.*rank 1 had left at step {STEPS}: remove it")
+        expect("WORKER-LEAVE-UNHEARD" not in worker.text(), worker.text())
+        job.again(1)
+        expect(job.end()[1] == STEPS, "the job does not end")
+
+
 def test_damage_is_a_loss():
     """A byte of the residual is another one: the run goes on, says so, and counts what is lost."""
     with tempfile.TemporaryDirectory() as folder, Cluster() as cluster:

@@ -357,6 +357,58 @@ Test(resume, had_left_and_all_is_over)
     }
 }
 
+/* The slot is of another run: servers that answer and refuse have not gone, in whatever order the
+ * shards are looked at; WRONG_JOB may pass while they are replaced, anything else is for good. */
+Test(resume, had_left_in_another_run)
+{
+    enum { JOB = 1, SPEC, PASSES, CASES };
+
+    for (uint32_t refusing = 1; refusing < 4; refusing++) {
+        for (int kind = JOB; kind < CASES; kind++) {
+            struct rig rig;
+            struct toy toy;
+            struct gk_worker_slot slot;
+            struct rig_options options = two;
+            enum gk_code code = kind == SPEC ? GK_CODE_WRONG_SPEC : GK_CODE_WRONG_JOB;
+
+            options.steps = 6;
+            options.deadline_us = 20 * SECOND;
+            open_at(&rig, &toy, options, 6);
+            slot = slot_that_left(&rig);
+            resume(&rig, &slot);
+            start(&rig);
+            for (uint64_t s = 0; s < (kind == PASSES ? 19 : 30) && !rig.exited; s++) {
+                for (uint32_t i = 0; i < 2; i++) {
+                    for (struct gk_msg *hello; (hello = rig_take(&rig, i, GK_KIND_HELLO));) {
+                        if (refusing & 1u << i) {
+                            toy_refuse(&toy, &toy.shards[i], &hello->h, code, kind != SPEC);
+                        } else {
+                            toy_handle(&toy, i, hello);
+                        }
+                    }
+                    for (struct gk_msg *leave; (leave = rig_take(&rig, i, GK_KIND_LEAVE));) {
+                        toy_handle(&toy, i, leave);
+                    }
+                }
+                toy_deliver(&toy);
+                rig_wait(&rig, rig.exited ? 0 : SECOND);
+            }
+            if (kind == PASSES) {
+                cr_assert(!rig.exited);
+                toy_wait(&toy, 4 * SECOND);
+                cr_assert(rig.exited && rig.exit_code == GK_EXIT_OK);
+                cr_assert(toy.shards[0].left && toy.shards[1].left);
+            } else {
+                cr_assert(rig.exited && rig.exit_code == GK_EXIT_REFUSED, "%u %d: %d", refusing,
+                          kind, rig.exit_code);
+                cr_assert(strstr(rig.exit_words.text, gk_code_name(code)));
+                cr_assert(kind == SPEC || strstr(rig.exit_words.text, "remove it"));
+            }
+            close_both(&rig, &toy);
+        }
+    }
+}
+
 /* Damage to the memory of a life that had left takes nothing from anybody. */
 Test(resume, had_left_and_is_damaged)
 {

@@ -2,7 +2,8 @@
  * wait for this rank, and must have decided its last push for good.
  *
  * The final version was seen everywhere, so a server that has gone since then owes us nothing: a
- * bounded wait for it, and the exit code is 0 all the same. */
+ * bounded wait for it, and the exit code is 0 all the same.  A life that has it from its slot alone
+ * must not call a server gone that answers, and refuses: the slot may be of another run. */
 #include "worker/core/internal.h"
 
 #include "common/bits.h"
@@ -59,10 +60,46 @@ static bool is_gone(const struct gk_worker *worker, const struct gk_shard *shard
            (deadline_us > 0 && silent_us >= deadline_us);
 }
 
+/* It is in another run than the slot that this life began with, as far as it says now. */
+static bool refuses_slot(const struct gk_worker *worker, const struct gk_shard *shard)
+{
+    return worker->left_before && shard->state != GK_SESSION_DOWN &&
+           shard->refusal == GK_CODE_WRONG_JOB;
+}
+
+/* It may still be replaced by the right one, until the deadline of the start. */
+static void check_refusals(struct gk_worker *worker)
+{
+    const struct gk_worker_config *config = worker->config;
+
+    if (config->deadline_us == 0 || worker->now_us - worker->leaving_us < config->deadline_us) {
+        return;
+    }
+    for (uint32_t i = 0; i < config->servers; i++) {
+        const struct gk_shard *shard = &worker->shards[i];
+
+        if (refuses_slot(worker, shard)) {
+            gk_worker_exit(
+                worker, GK_EXIT_REFUSED,
+                "refused by shard %u at %s for %.0f s (%s): %s; the state directory says "
+                "that rank %u had left at step %llu: remove it, or stop the wrong "
+                "servers",
+                i, config->addresses[i], (double)config->deadline_us / 1e6,
+                gk_code_name(shard->refusal), shard->refusal_words.text, worker->rank,
+                (unsigned long long)worker->left_at);
+            return;
+        }
+    }
+}
+
 void gk_leave_progress(struct gk_worker *worker)
 {
     const struct gk_shard *gone = NULL;
 
+    check_refusals(worker);
+    if (worker->phase == GK_PHASE_DONE) {
+        return;
+    }
     for (uint32_t i = 0; i < worker->config->servers; i++) {
         const struct gk_shard *shard = &worker->shards[i];
         bool settled = shard->finished || (shard->left && !gk_ring_owes(worker, shard)) ||
@@ -71,7 +108,7 @@ void gk_leave_progress(struct gk_worker *worker)
         if (settled) {
             continue;
         }
-        if (!is_gone(worker, shard)) {
+        if (refuses_slot(worker, shard) || !is_gone(worker, shard)) {
             return;
         }
         gone = shard;

@@ -139,8 +139,9 @@ static void send_hello(struct gk_worker *worker, struct gk_shard *shard)
     gk_words_set(&msg->words, "%s", worker->config->job);
 }
 
-/* The job cannot go on with this shard.  A worker that is leaving has the final version of all
- * shards already: what became of a server since then is not its failure. */
+/* The job cannot go on with this shard.  A life that is leaving has itself seen the final version
+ * on all shards: what became of a server since then is not its failure.  A slot alone proves
+ * nothing of the kind: who is refused with it may hold the slot of another run. */
 static void give_up(struct gk_worker *worker, struct gk_shard *shard, int exit_code,
                     const char *format, ...) __attribute__((format(printf, 4, 5)));
 
@@ -153,7 +154,8 @@ static void give_up(struct gk_worker *worker, struct gk_shard *shard, int exit_c
     va_start(args, format);
     (void)vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    if (worker->phase == GK_PHASE_LEAVING) {
+    if (worker->phase == GK_PHASE_LEAVING &&
+        !(worker->left_before && exit_code == GK_EXIT_REFUSED)) {
         shard->gone = true;
     } else {
         gk_worker_exit(worker, exit_code, "%s", text);
