@@ -255,9 +255,10 @@ struct gk_server_view {
     uint64_t reserved_bytes;
     bool round_open; /* COLLECTING, and somebody is missing */
     uint64_t round_open_us;
-    bool disk_full;        /* a record waits for room */
-    uint64_t disk_full_us; /* since when */
-    uint32_t present;      /* ranks that have said HELLO to this life */
+    bool disk_full;              /* a record waits for room */
+    uint64_t disk_full_us;       /* since when */
+    const char *disk_full_words; /* of the core */
+    uint32_t present;            /* ranks that have said HELLO to this life */
     struct gk_ledger ledger;
 };
 

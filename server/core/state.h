@@ -105,6 +105,7 @@ struct gk_writer { /* records are written one at a time, in order */
     uint64_t op;   /* 0: idle */
     bool full;     /* the record found no room: offered again at retry_us */
     uint64_t full_since_us, retry_us;
+    struct gk_words full_words; /* what found no room */
     struct gk_record record;
     struct gk_member_entry members[GK_SERVER_MEMBERS_MAX];
 };

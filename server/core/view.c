@@ -24,6 +24,7 @@ void gk_server_view(const struct gk_server *server, struct gk_server_view *ret)
         .hash_version = live->hashed ? live->hasher.version : 0,
         .disk_full = live->writer.full,
         .disk_full_us = live->writer.full_since_us,
+        .disk_full_words = live->writer.full_words.text,
         .reserved_bytes =
             durable->memory.tables ? durable->setup.total_bytes + gk_server_pin_bytes(server) : 0,
         .round_open = gk_server_round_missing(server, &lowest) > 0,

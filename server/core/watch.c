@@ -130,26 +130,88 @@ static uint64_t heard_us(const struct gk_server *server)
     return last_us;
 }
 
-/* Before version 0 for those that are missing; then for the day when nobody at all is left. */
+/* The open round waits for it, and this life of the shard has never heard it: nobody knows that it
+ * will ever come.  One that was here and went away is waited for instead. */
+static bool missing_never_seen(const struct gk_server *server, uint32_t rank)
+{
+    return missing_push(server, rank) && !server->live.members[rank].heard;
+}
+
+static bool round_waits_for_unseen(const struct gk_server *server)
+{
+    uint32_t lowest;
+
+    if (gk_server_round_missing(server, &lowest) == 0) {
+        return false;
+    }
+    for (uint32_t r = lowest; r < server->config.workers; r++) {
+        if (missing_never_seen(server, r)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A process that is refused gives up at its own deadline, and knows why: it speaks first. */
+static uint64_t unseen_until_us(const struct gk_server *server)
+{
+    const struct gk_server_live *live = &server->live;
+
+    return gk_max_u64(live->started_us, live->round.opened_us) + server->config.deadline_us +
+           GK_LINGER_US;
+}
+
+/* Before version 0 for those that are missing, and so when a job goes on; then for the day when
+ * nobody at all is left. */
 static uint64_t deadline_us(const struct gk_server *server)
 {
+    const struct gk_server_live *live = &server->live;
+    uint64_t silent_us;
+
     if (server->config.deadline_us == 0) {
         return UINT64_MAX;
     }
     if (gk_server_before_version(server)) {
-        return server->live.started_us + server->config.deadline_us;
+        return live->started_us + server->config.deadline_us;
     }
-    return server->live.state == GK_SHARD_RUNNING ? heard_us(server) + server->config.deadline_us
-                                                  : UINT64_MAX;
+    if (live->state != GK_SHARD_RUNNING) {
+        return UINT64_MAX;
+    }
+    silent_us = heard_us(server) + server->config.deadline_us;
+    return round_waits_for_unseen(server) ? gk_min_u64(silent_us, unseen_until_us(server))
+                                          : silent_us;
+}
+
+/* Who is missing may only wait for a record that finds no room. */
+static bool waits_for_disk(const struct gk_server *server)
+{
+    return server->live.writer.full &&
+           (gk_server_before_version(server) || round_waits_for_unseen(server));
+}
+
+static void name_full_disk(const struct gk_server *server, struct gk_words *words)
+{
+    const struct gk_writer *writer = &server->live.writer;
+
+    gk_words_set(words, "no room on the disk for %.0f s: %s",
+                 (double)(server->now_us - writer->full_since_us) / 1e6, writer->full_words.text);
 }
 
 static void name_deadline(const struct gk_server *server, struct gk_words *words)
 {
     double seconds = (double)server->config.deadline_us / 1e6;
 
-    if (gk_server_before_version(server)) {
+    if (waits_for_disk(server)) {
+        name_full_disk(server, words);
+        append(words, "; gave up after %.0f s", seconds);
+    } else if (gk_server_before_version(server)) {
         name_start(server, words);
         append(words, "; gave up after %.0f s", seconds);
+    } else if (round_waits_for_unseen(server)) {
+        gk_words_set(words, "round %" PRIu64 " waits for ", server->image->version);
+        (void)name_missing(server, missing_never_seen, words);
+        append(words, "; gave up after %.0f s (--deadline)",
+               (double)(server->now_us - server->live.started_us) / 1e6);
     } else {
         gk_words_set(words,
                      "no worker has been heard for %.0f s at version %" PRIu64
@@ -205,7 +267,8 @@ void gk_server_watch(struct gk_server *server)
     gk_server_pin_watch(server);
     if (server->now_us >= deadline_us(server)) {
         name_deadline(server, &words);
-        gk_server_exit(server, GK_EXIT_PEER, "SERVER-DEADLINE", words.text);
+        gk_server_exit(server, waits_for_disk(server) ? GK_EXIT_RETRY : GK_EXIT_PEER,
+                       "SERVER-DEADLINE", words.text);
         return;
     }
     if (live->state == GK_SHARD_FINISHED && live->hashed &&

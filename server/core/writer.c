@@ -156,6 +156,7 @@ static void no_room(struct gk_server *server, const char *words)
     if (!writer->full) {
         writer->full = true;
         writer->full_since_us = server->now_us;
+        gk_words_set(&writer->full_words, "%s", words);
         gk_server_trace(server, GK_LOG_ERROR, "SERVER-DISK-FULL",
                         "%s; version %" PRIu64 " stays served until there is room", words,
                         server->image->version);

@@ -41,6 +41,43 @@ Test(server_disk, full_disk_waits_and_goes_on)
     rig_free(rig);
 }
 
+/* Nobody comes any further than the record for which there is no room: what is missing at the
+ * deadline is the disk, not the ranks. */
+Test(server_disk, too_small_to_begin)
+{
+    for (int init = 0; init < 2; init++) {
+        struct rig *rig = rig_new(1, 1, 0);
+        int refused = 0;
+
+        rig->config.deadline_us = 30 * 1000 * 1000;
+        rig_again(rig);
+        rig_start(rig);
+        if (init) {
+            rig_hello(rig, 0, 1);
+            rig->held = 1u << GK_SERVER_WRITE;
+            rig_init(rig);
+        } else {
+            struct gk_msg hello = rig_hello_msg(rig, 0, 1);
+
+            rig->held = 1u << GK_SERVER_WRITE;
+            rig_send(rig, 1, &hello);
+        }
+        while (!rig->exited && refused < 60) {
+            if (rig->ops_count > 0) {
+                answer_write(rig, GK_E_LIMIT, "wal-0: No space left on device");
+                refused++;
+            }
+            rig_tick(rig, 1000 * 1000);
+        }
+        cr_assert(rig->exited && rig->exit_code == 75, "%d", rig->exit_code);
+        cr_assert(strcmp(rig->exit_id, "SERVER-DEADLINE") == 0);
+        cr_assert(strstr(rig->exit_words.text, "no room on the disk") &&
+                      strstr(rig->exit_words.text, "wal-0: No space left on device; gave up"),
+                  "%s", rig->exit_words.text);
+        rig_free(rig);
+    }
+}
+
 Test(server_disk, broken_disk_ends_the_process)
 {
     struct rig *rig = rig_running(1);

@@ -346,6 +346,49 @@ Test(server_leave, deadline_when_all_are_silent)
     rig_free(rig);
 }
 
+/* A shard that goes on with its state waits for ranks that it has heard; one that never comes is
+ * missing as at the start, however alive the others are. */
+Test(server_leave, deadline_of_a_rank_that_never_comes_back)
+{
+    enum { NEVER, LATE, LEFT, CASES };
+
+    for (int kind = NEVER; kind < CASES; kind++) {
+        struct rig *rig = rig_new(2, 1, 0);
+        uint64_t begun_us;
+
+        rig->config.deadline_us = 30 * 1000 * 1000;
+        rig_again(rig);
+        rig_start(rig);
+        rig_hello(rig, 0, 1);
+        rig_hello(rig, 1, 1);
+        rig_init(rig);
+        if (kind == LEFT) {
+            rig_leave(rig, 1, 0);
+        }
+        rig_tick(rig, 25 * 1000 * 1000);
+        rig_restart(rig);
+        begun_us = rig->now_us;
+        rig_hello(rig, 0, 1);
+        for (int i = 0; i < 100 && !rig->exited; i++) {
+            if (kind == LATE && i == 33) {
+                rig_hello(rig, 1, 1);
+            }
+            rig_ping(rig, 0, 1);
+            rig_tick(rig, 1000 * 1000);
+        }
+        if (kind == NEVER) {
+            cr_assert(rig->exited && rig->exit_code == 69);
+            cr_assert(rig->now_us - begun_us == 30 * 1000 * 1000 + GK_LINGER_US);
+            cr_assert(strstr(rig->exit_words.text,
+                             "round 0 waits for rank 1 (never seen); gave up after 35 s"),
+                      "%s", rig->exit_words.text);
+        } else {
+            cr_assert(!rig->exited, "%d: %s", kind, rig->exit_words.text);
+        }
+        rig_free(rig);
+    }
+}
+
 /* SIGSTOP of everybody, or of a virtual machine: the gap is this process's own. */
 Test(server_leave, a_pause_counts_against_nobody)
 {
