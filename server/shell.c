@@ -54,7 +54,7 @@ struct shell {
     struct gk_feed feed;
 
     uint64_t started_us;
-    bool closing, summed;
+    bool closing, summed, troubled;
     int exit_code;
 };
 
@@ -228,13 +228,20 @@ static void perform(struct shell *shell, struct gk_server_action *action)
     }
 }
 
-/* Once, when the model's hash is known: the launcher may tell us to stop from then on. */
-static void tell_summary(struct shell *shell)
+/* The launcher knows then what is behind a peer that is missing somewhere else. */
+static void tell_trouble(struct shell *shell, const struct gk_server_view *view)
 {
-    struct gk_server_view view;
+    if (view->disk_full != shell->troubled && !shell->closing) {
+        shell->troubled = view->disk_full;
+        gk_daemon_tell(&shell->daemon, json_pack("{s:s, s:s}", "event", "trouble", "words",
+                                                 view->disk_full ? view->disk_full_words : ""));
+    }
+}
 
-    gk_server_view(shell->core, &view);
-    if (view.hashed && !shell->summed) {
+/* Once, when the model's hash is known: the launcher may tell us to stop from then on. */
+static void tell_summary(struct shell *shell, const struct gk_server_view *view)
+{
+    if (view->hashed && !shell->summed) {
         shell->summed = true;
         gk_daemon_tell(&shell->daemon, gk_server_summary(&shell->config, shell->core));
     }
@@ -244,6 +251,7 @@ static void step(void *context, void *item)
 {
     struct shell *shell = context;
     struct gk_server_event *event = item;
+    struct gk_server_view view;
 
     event->now_us = gk_now_us();
     gk_server_step(shell->core, event, shell->actions);
@@ -252,7 +260,9 @@ static void step(void *context, void *item)
     }
     shell->actions->count = 0;
     if (event->kind == GK_SERVER_HASH_DONE || event->kind == GK_SERVER_WRITE_DONE) {
-        tell_summary(shell);
+        gk_server_view(shell->core, &view);
+        tell_trouble(shell, &view);
+        tell_summary(shell, &view);
     }
 }
 

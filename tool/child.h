@@ -56,10 +56,11 @@ struct gk_child {
     int64_t exit_status;
     int term_signal;
     uint64_t exit_us;
-    uint64_t told_us;           /* its last word came: nothing is left but to end; 0: not yet */
-    char address[64];           /* of a server; "" until it told; kept over lives */
-    char death[GK_WORDS_BYTES]; /* its last words; "": none */
-    struct gk_restart restart;  /* kept over lives */
+    uint64_t told_us;             /* its last word came: nothing is left but to end; 0: not yet */
+    char address[64];             /* of a server; "" until it told; kept over lives */
+    char death[GK_WORDS_BYTES];   /* its last words; "": none */
+    char trouble[GK_WORDS_BYTES]; /* what it cannot go on without; "": nothing */
+    struct gk_restart restart;    /* kept over lives */
 };
 
 /* A life begins.  `child` is zeroed by this call but for role and index, which the caller has set,

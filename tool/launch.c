@@ -149,17 +149,46 @@ static bool stopped_well(const struct gk_child *child)
            child->term_signal == SIGTERM;
 }
 
+/* What keeps a child from its work, be it alive or between two lives. */
+static const char *trouble(const struct gk_child *child)
+{
+    bool tries_again = child->done && child->exit_status == GK_EXIT_RETRY && !child->term_signal;
+
+    return !child->trouble[0] && tries_again ? child->death : child->trouble;
+}
+
+int gk_launch_cause(const struct gk_launch *launch, struct gk_words *ret)
+{
+    char name[32];
+
+    gk_words_set(ret, "%s", "");
+    for (uint32_t i = 0; i < launch->fleet.children_count; i++) {
+        const struct gk_child *child = &launch->fleet.children[i];
+
+        if (trouble(child)[0]) {
+            gk_child_name(child, name, sizeof(name));
+            gk_words_set(ret, "; %s: %s", name, trouble(child));
+            return GK_EXIT_RETRY;
+        }
+    }
+    return GK_EXIT_PEER;
+}
+
 void gk_launch_end_lost(struct gk_launch *launch)
 {
+    struct gk_words cause;
+    int code = gk_launch_cause(launch, &cause);
+
     if (launch->emptied) {
         gk_launch_say(
             launch, GK_LOG_ERROR, "RUN-LOST-SHARD",
             "LOST_SHARD: server %u died, and its shard of the model with it; the run ends",
             launch->emptied->index);
     } else {
-        gk_launch_say(launch, GK_LOG_ERROR, "RUN-LOST-PEER", "a peer is lost; the run ends");
+        gk_launch_say(launch, GK_LOG_ERROR, "RUN-LOST-PEER", "a peer is lost%s; the run ends",
+                      cause.text);
     }
-    gk_launch_drain(launch, GK_EXIT_PEER);
+    gk_launch_drain(launch, launch->emptied ? GK_EXIT_PEER : code);
 }
 
 /* Each worker has its own word on why it cannot go on. */
@@ -253,6 +282,20 @@ static bool is_forgotten(struct gk_launch *launch, const struct gk_child *child)
     return launch->model_lost && !has_witness(launch);
 }
 
+static void end_with(struct gk_launch *launch, const struct gk_child *child, const char *reason,
+                     const char *more)
+{
+    struct gk_words cause = {.text = ""};
+    int code = gk_child_code(child);
+
+    if (code == GK_EXIT_PEER) { /* whom it missed may be there, and held up */
+        code = gk_launch_cause(launch, &cause);
+    }
+    gk_launch_say(launch, GK_LOG_ERROR, "RUN-CHILD-DIED", "%s%s%s; the run ends", reason, more,
+                  cause.text);
+    gk_launch_drain(launch, code);
+}
+
 /* --restart always: the run goes on if it can. */
 static void survive(struct gk_launch *launch, struct gk_child *child, const char *reason)
 {
@@ -278,10 +321,9 @@ static void survive(struct gk_launch *launch, struct gk_child *child, const char
                       reason, launch->emptied->index);
         gk_launch_drain(launch, GK_EXIT_PEER);
     } else if (!plan_restart(launch, child, reason)) {
-        gk_launch_say(
-            launch, GK_LOG_ERROR, "RUN-CHILD-DIED", "%s%s; the run ends", reason,
-            child->restart.row == GK_RESTARTS_MAX ? ", and so did too many lives before it" : "");
-        gk_launch_drain(launch, gk_child_code(child));
+        end_with(launch, child, reason,
+                 child->restart.row == GK_RESTARTS_MAX ? ", and so did too many lives before it"
+                                                       : "");
     }
 }
 
@@ -293,8 +335,7 @@ static void on_death(struct gk_launch *launch, struct gk_child *child)
     if (launch->options->restart == GK_RUN_RESTART_ALWAYS) {
         survive(launch, child, words.text);
     } else {
-        gk_launch_say(launch, GK_LOG_ERROR, "RUN-CHILD-DIED", "%s; the run ends", words.text);
-        gk_launch_drain(launch, gk_child_code(child));
+        end_with(launch, child, words.text, "");
     }
 }
 

@@ -31,6 +31,7 @@ void gk_launch_forgive(struct gk_launch *launch, uint64_t now_us)
                   pause_us / 1000000);
     move_on(&launch->since_us, pause_us, now_us);
     move_on(&launch->killed_us, pause_us, now_us);
+    move_on(&launch->short_us, pause_us, now_us);
     for (uint32_t i = 0; i < launch->fleet.children_count; i++) {
         move_on(&launch->fleet.children[i].exit_us, pause_us, now_us);
         move_on(&launch->fleet.children[i].told_us, pause_us, now_us);
@@ -111,10 +112,52 @@ static void check_stop_bounds(struct gk_launch *launch, uint64_t now_us)
     }
 }
 
+/* A worker that is done while the job is not; NULL: none. */
+static const struct gk_child *ended_short(const struct gk_launch *launch)
+{
+    for (uint32_t i = launch->tally->servers_count; i < launch->fleet.children_count; i++) {
+        const struct gk_child *child = &launch->fleet.children[i];
+
+        if (child->done && child->exit_status == 0 && child->term_signal == 0 &&
+            gk_tally_short(launch->tally, child->index)) {
+            return child;
+        }
+    }
+    return NULL;
+}
+
+/* Its servers may have been told by a former life that it has left: then they finish.  If they wait
+ * for it, nothing else in the run would ever end: the others hear their servers. */
+static void check_short(struct gk_launch *launch, uint64_t now_us)
+{
+    const struct gk_child *child = ended_short(launch);
+
+    if (!child) {
+        launch->short_us = 0;
+        return;
+    }
+    if (launch->short_us == 0 || launch->progress.change_us > launch->short_us) {
+        launch->short_us = now_us;
+    }
+    if (now_us - launch->short_us > launch->options->deadline * 1000000) {
+        gk_launch_say(launch, GK_LOG_ERROR, "RUN-WORKER-SHORT",
+                      "rank %" PRIu32 " has ended %s, but the servers have not finished the job "
+                      "within %" PRIu64 " s; the run ends",
+                      child->index,
+                      launch->tally->workers[child->index].left_before
+                          ? "because its state directory says that it had left"
+                          : "before the last step",
+                      launch->options->deadline);
+        gk_launch_drain(launch, GK_EXIT_PEER);
+    }
+}
+
 void gk_launch_check_bounds(struct gk_launch *launch, uint64_t now_us)
 {
     uint64_t waited_us = now_us - launch->since_us;
+    struct gk_words cause;
     char missing[64];
+    int code;
 
     check_last_words(launch, now_us);
     switch (launch->state) {
@@ -128,14 +171,16 @@ void gk_launch_check_bounds(struct gk_launch *launch, uint64_t now_us)
         }
         break;
     case GK_LAUNCH_WORKERS:
-        break; /* the daemons' own deadlines hold, and name whom they wait for */
+        check_short(launch, now_us); /* else the daemons' own deadlines hold */
+        break;
     case GK_LAUNCH_SUMMARIES:
         if (waited_us > GK_LAUNCH_SUMMARIES_US) {
             name_missing(launch, missing, sizeof(missing));
+            code = gk_launch_cause(launch, &cause);
             gk_launch_say(launch, GK_LOG_ERROR, "RUN-SUMMARY-LATE",
-                          "%s did not sum up within %d s after the last worker", missing,
-                          GK_LAUNCH_SUMMARIES_US / 1000000);
-            gk_launch_drain(launch, GK_EXIT_PEER);
+                          "%s did not sum up within %d s after the last worker%s", missing,
+                          GK_LAUNCH_SUMMARIES_US / 1000000, cause.text);
+            gk_launch_drain(launch, code);
         }
         break;
     case GK_LAUNCH_LOST:

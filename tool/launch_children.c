@@ -87,6 +87,9 @@ static void on_child_line(void *context, struct gk_child *child, const json_t *o
         gk_json_text(object, "words", note, sizeof(note));
         gk_launch_note(launch, child, note);
         break;
+    case GK_TALLY_TROUBLE:
+        gk_json_text(object, "words", child->trouble, sizeof(child->trouble));
+        break;
     case GK_TALLY_DEATH:
         gk_json_text(object, "words", child->death, sizeof(child->death));
         child->told_us = gk_now_us();

@@ -37,8 +37,9 @@ struct gk_launch {
     struct gk_fleet fleet;
     struct gk_args environment;
     enum gk_launch_state state;
-    uint64_t since_us;               /* of the state */
-    uint64_t killed_us;              /* SIGKILL was sent; 0: not yet */
+    uint64_t since_us;  /* of the state */
+    uint64_t killed_us; /* SIGKILL was sent; 0: not yet */
+    uint64_t short_us;  /* since then a worker has ended too early, and no step was done; 0: none */
     const struct gk_child *emptied;  /* the last server that came back without its state */
     bool model_lost;                 /* ... after the job had begun */
     bool servers_stopped;            /* SIGTERM was sent to them */
@@ -63,6 +64,9 @@ void gk_launch_child_done(struct gk_launch *launch, struct gk_child *child); /* 
 void gk_launch_kill(struct gk_launch *launch);         /* everybody */
 void gk_launch_stop_servers(struct gk_launch *launch); /* SIGTERM */
 void gk_launch_end_lost(struct gk_launch *launch);
+/* What is behind a peer that is missing, as a child has told it: "; server 0: WORDS", or "".
+ * Returns the code of the run: GK_EXIT_PEER, or that of the cause. */
+int gk_launch_cause(const struct gk_launch *launch, struct gk_words *ret);
 
 /* launch_bounds.c */
 

@@ -67,6 +67,8 @@ static void take_worker_summary(const struct gk_tally *tally, struct gk_tally_wo
     worker->bytes_dense = gk_json_u64(object, "bytes_dense", 0);
     worker->selected = gk_json_u64(object, "selected", 0);
     worker->retries = gk_json_u64(object, "retries", 0);
+    worker->residuals_lost = gk_json_u64(object, "residuals_lost", 0);
+    worker->left_before = json_is_true(json_object_get(object, "left_before"));
     worker->parameters = gk_json_u64(object, "parameters", 0);
     gk_json_text(object, "blas", worker->blas, sizeof(worker->blas));
     for (int i = 0; i < GK_TALLY_TIMES; i++) {
@@ -121,6 +123,9 @@ enum gk_tally_event gk_tally_line(struct gk_tally *tally, enum gk_role role, uin
     if (strcmp(event, "note") == 0) {
         return GK_TALLY_NOTE;
     }
+    if (strcmp(event, "trouble") == 0) {
+        return GK_TALLY_TROUBLE;
+    }
     if (role == GK_ROLE_WORKER) {
         GK_ASSERT(index < tally->workers_count);
         return worker_line(tally, &tally->workers[index], event, object);
@@ -154,6 +159,15 @@ bool gk_tally_begun(const struct gk_tally *tally)
         }
     }
     return false;
+}
+
+bool gk_tally_short(const struct gk_tally *tally, uint32_t rank)
+{
+    const struct gk_tally_worker *worker = &tally->workers[rank];
+
+    bool was_done = tally->resumed && tally->resumed_from >= tally->steps;
+
+    return worker->summed && !was_done && (worker->left_before || worker->step < tally->steps);
 }
 
 uint64_t gk_tally_step(const struct gk_tally *tally)
@@ -205,6 +219,7 @@ static void add_workers(const struct gk_tally *tally, struct gk_tally_total *tot
         total->bytes_dense += worker->bytes_dense;
         total->selected += worker->selected;
         total->retries += worker->retries;
+        total->residuals_lost += worker->residuals_lost;
         for (int t = 0; t < GK_TALLY_TIMES; t++) {
             total->time[t] += worker->time[t] / tally->workers_count;
         }
@@ -327,6 +342,7 @@ json_t *gk_tally_json(const struct gk_tally_total *total, const char *job, const
         {"bytes_dense", worker_json(total, total->bytes_dense)},
         {"selected", worker_json(total, total->selected)},
         {"retries", worker_json(total, total->retries)},
+        {"residuals_lost", worker_json(total, total->residuals_lost)},
         {"time", total->from_state ? json_null() : times_json(total)},
         {"ledger", ledger_json(total)},
         {"config", json_deep_copy(config)},
@@ -428,6 +444,11 @@ void gk_tally_print(const struct gk_tally_total *total, const char *job, FILE *o
                   gk_unit_count(total->pushes).text, gk_unit_count(total->applied).text,
                   gk_unit_count(total->returned).text, gk_unit_count(total->skipped).text,
                   gk_unit_count(total->lost).text, total->balanced ? "" : " (DOES NOT BALANCE)");
+    if (total->residuals_lost > 0) {
+        gk_table_cell(&table, "residuals lost");
+        gk_table_cell(&table, "%s (a worker went on with an empty one; another model than without)",
+                      gk_unit_count(total->residuals_lost).text);
+    }
     if (total->restarts > 0) {
         gk_table_cell(&table, "restarts");
         gk_table_cell(&table, "%u (samples, times and bytes are of the last lives)",

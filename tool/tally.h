@@ -22,7 +22,8 @@ enum gk_tally_event {                 /* what one line of a child was */
                       GK_TALLY_PROGRESS,
                       GK_TALLY_EVAL,
                       GK_TALLY_SUMMARY,
-                      GK_TALLY_NOTE, /* words for the user */
+                      GK_TALLY_NOTE,    /* words for the user */
+                      GK_TALLY_TROUBLE, /* what it cannot go on without; no words: not any more */
                       GK_TALLY_DEATH,
 };
 
@@ -42,6 +43,8 @@ struct gk_tally_worker { /* of its last life, but for step and loss */
     uint64_t bytes_pushed, bytes_pulled, bytes_headers;
     uint64_t bytes_dense; /* what all three would be about if every gradient went whole */
     uint64_t selected, retries;
+    uint64_t residuals_lost;
+    bool left_before;               /* it did nothing but say so: a former run of it had left */
     uint64_t parameters;            /* of the model; 0: not told */
     char blas[GK_TALLY_BLAS_BYTES]; /* library, core and threads of its matrix products; "": not
                                        told */
@@ -84,6 +87,7 @@ struct gk_tally_total {
     double seconds, steps_per_s, samples_per_s;
     double loss, accuracy, test_loss;
     uint64_t bytes_pushed, bytes_pulled, bytes_headers, bytes_dense, selected, retries;
+    uint64_t residuals_lost;
     uint64_t pushes, applied, returned, skipped, lost;
     double time[GK_TALLY_TIMES]; /* mean over workers */
 };
@@ -101,6 +105,10 @@ void gk_tally_restart(struct gk_tally *tally, enum gk_role role, uint32_t index)
 
 /* Some worker has done a step: the servers hold what nobody could give them again. */
 bool gk_tally_begun(const struct gk_tally *tally);
+
+/* It has summed up, but with fewer steps than the job has, or as one that had left before, in a job
+ * that this run found at an earlier version. */
+bool gk_tally_short(const struct gk_tally *tally, uint32_t rank);
 
 /* Steps that every worker has done; 0 until all have told. */
 uint64_t gk_tally_step(const struct gk_tally *tally);

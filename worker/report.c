@@ -79,6 +79,10 @@ void gk_report_summary(const struct gk_worker_report *report, const struct gk_wo
         (void)json_object_set_new(line, "parameters", gk_json_integer(report->params_count));
         (void)json_object_set_new(line, "blas", json_string(gk_layers_cpu()->fingerprint()));
     }
+    if (line) { /* what a look at the run as a whole needs to know */
+        (void)json_object_set_new(line, "residuals_lost", gk_json_integer(stats->residuals_lost));
+        (void)json_object_set_new(line, "left_before", json_boolean(report->left_before));
+    }
     if (line && report->evaluated) {
         (void)json_object_set_new(line, "accuracy", gk_json_real(report->accuracy));
         (void)json_object_set_new(line, "test_loss", gk_json_real(report->test_loss));

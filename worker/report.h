@@ -13,8 +13,9 @@ struct gk_worker_report {
     const struct gk_daemon *daemon; /* whom to tell */
     uint32_t rank;
     uint64_t params_count;
-    uint64_t batch;  /* samples per step */
-    bool every_step; /* progress lines are not rationed */
+    uint64_t batch;   /* samples per step */
+    bool every_step;  /* progress lines are not rationed */
+    bool left_before; /* the state directory had nothing left to do */
 
     uint64_t started_us; /* of the first step */
     uint64_t ended_us;   /* of the last version */

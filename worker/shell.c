@@ -252,6 +252,7 @@ static void leave(struct shell *shell, const struct gk_worker_action *action)
     shell->exit_code = action->exit_code;
     if (action->exit_code == GK_EXIT_OK) {
         gk_log(GK_LOG_INFO, "WORKER-DONE", "%s", action->words.text);
+        shell->report.left_before = gk_worker_left_before(shell->core);
         gk_report_summary(&shell->report, gk_worker_stats(shell->core));
     } else {
         gk_daemon_death(&shell->daemon, "WORKER-EXIT", action->exit_code, action->words.text);

@@ -47,6 +47,11 @@ static const char server_script[] =
     "gone11) echo >$here/back0; echo >$here/back1; exec cat <&3 >/dev/null;;\n"
     "swept1) read x <$here/begun && kill -KILL $$;;\n"
     "gone*|swept*) exec cat <&3 >/dev/null;;\n"
+    "early*) exec cat <&3 >/dev/null;;\n"
+    "full0) echo '{\"event\":\"trouble\",\"words\":\"No space left on device\"}' >&3\n"
+    "  echo >$here/begun; exec cat <&3 >/dev/null;;\n"
+    "full1) read x <$here/begun\n"
+    "  echo '{\"event\":\"death\",\"code\":69,\"words\":\"missing rank 0\"}' >&3; exit 69;;\n"
     "esac\n"
     "echo "
     "'{\"event\":\"summary\",\"version\":5,\"model_hash\":\"00000000000000f'$shard'\",\"pushes\":"
@@ -76,6 +81,8 @@ static const char worker_script[] =
     "segv1) kill -SEGV $$;;\n"
     "code1) exit 3;;\n"
     "silent1) exit 0;;\n"
+    "early0|full*) exec cat <&3 >/dev/null;;\n"
+    "early1) echo '{\"event\":\"summary\",\"steps\":0,\"left_before\":true}' >&3; exit 0;;\n"
     "garbage*) echo 'this is no JSON' >&3; echo '[]' >&3;;\n"
     "hang*) echo '{\"event\":\"progress\",\"step\":4,\"loss\":1}' >&3; exec cat <&3 >/dev/null;;\n"
     "deaf*) trap '' TERM; echo '{\"event\":\"progress\",\"step\":4,\"loss\":1}' >&3; cat <&3 "
@@ -359,6 +366,43 @@ Test(launch, notes_are_lines_of_their_own)
     launch(&launched, "note", "--quiet");
     cr_assert(!prints(&launched, "opened"));
     cr_assert_eq(end(&launched), GK_EXIT_OK);
+}
+
+/* One says that it had left, the others wait for it without end: not the launcher. */
+Test(launch, a_worker_that_ended_too_early_is_named)
+{
+    struct launched launched;
+
+    launch(&launched, "early", "--deadline=1");
+    cr_assert_eq(end(&launched), GK_EXIT_PEER, "%s", launched.text);
+    cr_assert(says(&launched, "rank 1 has ended because its state directory says that it had left, "
+                              "but the servers have not finished the job within 1 s"),
+              "%s", launched.text);
+}
+
+/* The one that gives up first is not the one that has the reason. */
+Test(launch, a_full_disk_is_behind_a_missing_peer)
+{
+    static const struct {
+        const char *fake, *flag, *words;
+    } cases[] = {
+        {"full", "--restart=never",
+         "server 1 ended with code 69: missing rank 0; server 0: No space left on device; the run "
+         "ends"},
+        {"full", "--restart=always", "missing rank 0; server 0: No space left on device;"},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct launched launched;
+        char path[256];
+
+        snprintf(path, sizeof(path), "%s/begun", folder);
+        unlink(path);
+        cr_assert_eq(mkfifo(path, 0600), 0);
+        launch(&launched, cases[i].fake, cases[i].flag);
+        cr_assert_eq(end(&launched), GK_EXIT_RETRY, "%zu: %s", i, launched.text);
+        cr_assert(says(&launched, cases[i].words), "%zu: %s", i, launched.text);
+    }
 }
 
 Test(launch, a_server_that_does_not_bind_is_named)

@@ -40,7 +40,7 @@ static void tell_good_run(void)
          "\"seconds\":2.5,"
          "\"loss\":1.0,\"bytes_pushed\":3000,\"bytes_pulled\":4000,\"bytes_headers\":10,\"bytes_"
          "dense\":40000,"
-         "\"selected\":700,\"retries\":0,"
+         "\"selected\":700,\"retries\":0,\"residuals_lost\":2,"
          "\"time\":{\"compute\":2.0,\"select\":0.5,\"push\":0.75,\"wait\":0.375,\"pull\":1}}");
     tell(GK_ROLE_SERVER, 0,
          "{\"event\":\"summary\",\"role\":\"server\",\"shard\":0,\"version\":100,\"model_hash\":"
@@ -66,6 +66,8 @@ static char *print(void)
 
 Test(tally, totals)
 {
+    char *text;
+
     tell_good_run();
     cr_assert(total.complete && total.hashed && total.one_version && total.balanced);
     cr_assert_eq(total.model_hash, 2); /* the sum wraps */
@@ -84,11 +86,36 @@ Test(tally, totals)
     cr_assert_eq(total.bytes_dense, 80000);
     cr_assert_eq(total.selected, 1200);
     cr_assert_eq(total.retries, 1);
+    cr_assert_eq(total.residuals_lost, 2);
+    text = print();
+    cr_assert_not_null(strstr(text, "  residuals lost    2 (a worker went on with an empty one"),
+                       "%s", text);
+    free(text);
     cr_assert_float_eq(total.time[0], 1.5, 1e-9);
     cr_assert_float_eq(total.time[4], 0.5, 1e-9);
     cr_assert_eq(total.pushes, 400);
     cr_assert_eq(total.applied, 390);
     cr_assert_eq(total.returned + total.skipped + total.lost, 10);
+    gk_tally_fini(&tally);
+}
+
+Test(tally, who_ended_too_early)
+{
+    cr_assert_eq(gk_tally_init(&tally, 1, 2), GK_OK);
+    tally.steps = 100;
+    cr_assert(!gk_tally_short(&tally, 0), "it has not ended");
+    tell(GK_ROLE_WORKER, 0, "{\"event\":\"summary\",\"steps\":100,\"left_before\":false}");
+    cr_assert(!gk_tally_short(&tally, 0));
+    tell(GK_ROLE_WORKER, 0, "{\"event\":\"summary\",\"steps\":99}");
+    cr_assert(gk_tally_short(&tally, 0));
+    tally.resumed = true;
+    tally.resumed_from = 40;
+    tell(GK_ROLE_WORKER, 0, "{\"event\":\"summary\",\"steps\":60,\"left_before\":false}");
+    cr_assert(!gk_tally_short(&tally, 0));
+    tell(GK_ROLE_WORKER, 0, "{\"event\":\"summary\",\"steps\":0,\"left_before\":true}");
+    cr_assert(gk_tally_short(&tally, 0));
+    tally.resumed_from = 100; /* the others have nothing left to do but to leave, too */
+    cr_assert(!gk_tally_short(&tally, 0));
     gk_tally_fini(&tally);
 }
 

@@ -50,6 +50,7 @@ Test(leave, all_say_ok)
     toy_serve(&toy);
     cr_assert(rig.exited && rig.exit_code == GK_EXIT_OK);
     cr_assert_str_eq(rig.exit_words.text, "done after 2 steps");
+    cr_assert_eq(gk_worker_stats(rig.core)->residuals_lost, 0);
     cr_assert(toy.shards[0].left && toy.shards[1].left);
     cr_assert_eq(gk_worker_version(rig.core), 2);
     close_both(&rig, &toy);
@@ -363,5 +364,7 @@ Test(leave, joined_at_the_final_version)
     cr_assert(rig.exited && rig.exit_code == GK_EXIT_OK);
     cr_assert(toy.shards[0].left && toy.shards[1].left);
     cr_assert_eq(rig.counts[GK_WORKER_STEP], 0);
+    cr_assert_eq(gk_worker_stats(rig.core)->residuals_lost, 1);
+    cr_assert(!gk_worker_left_before(rig.core));
     close_both(&rig, &toy);
 }

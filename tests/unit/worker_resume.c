@@ -315,6 +315,7 @@ Test(resume, had_left)
         toy_wait(&toy, 2 * SECOND);
         cr_assert(rig.exited && rig.exit_code == GK_EXIT_OK);
         cr_assert(strstr(rig.exit_words.text, "had left after 6 steps"));
+        cr_assert(gk_worker_left_before(rig.core));
         cr_assert(toy.shards[0].left && toy.shards[1].left);
         cr_assert_eq(toy.shards[1].version, 6);
         cr_assert_eq(toy.shards[1].applied[5] != 0, lags);

@@ -122,6 +122,11 @@ uint64_t gk_worker_version(const struct gk_worker *worker)
     return worker->version;
 }
 
+bool gk_worker_left_before(const struct gk_worker *worker)
+{
+    return worker->left_before;
+}
+
 static uint64_t draw64(const struct gk_rng *rng, uint64_t index)
 {
     return (uint64_t)gk_rng_u32(rng, 2 * index) << 32 | gk_rng_u32(rng, 2 * index + 1);
@@ -180,6 +185,7 @@ static void lose_state(struct gk_worker *worker, uint64_t version)
         gk_window_stop(&worker->shards[i].push);
     }
     (void)gk_worker_emit(worker, GK_WORKER_RESET);
+    worker->stats.residuals_lost++;
     gk_worker_trace(
         worker, GK_LOG_WARN, "WORKER-LOST",
         "the residual of rank %u is void: the job is at version %llu; going on with an empty one",

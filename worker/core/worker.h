@@ -128,8 +128,9 @@ struct gk_worker_stats {
     uint64_t retries;    /* requests sent again */
     uint64_t duplicates; /* answers nobody waited for */
     uint64_t bad_messages, nacks;
-    uint64_t lost;     /* pushes replaced by an empty one with LOST */
-    uint64_t sessions; /* opened, all shards */
+    uint64_t lost;           /* pushes replaced by an empty one with LOST */
+    uint64_t residuals_lost; /* times that this life went on with an empty residual */
+    uint64_t sessions;       /* opened, all shards */
     uint64_t push_us, wait_us, pull_us;
 };
 
@@ -157,6 +158,8 @@ void gk_worker_step(struct gk_worker *worker, const struct gk_worker_event *even
 const struct gk_worker_stats *gk_worker_stats(const struct gk_worker *worker);
 enum gk_worker_phase gk_worker_phase(const struct gk_worker *worker);
 uint64_t gk_worker_version(const struct gk_worker *worker); /* last installed on all shards */
+/* All that this life does is to say LEAVE once more: its slot says that a former one had left. */
+bool gk_worker_left_before(const struct gk_worker *worker);
 const char *gk_worker_phase_name(enum gk_worker_phase phase);
 
 /* Asserts everything that must hold between two events. */
