@@ -73,7 +73,7 @@ build_and_test() {
     junit="$root/build/$preset-tests.xml"
     rm -f "$junit"
     # shellcheck disable=SC2086
-    (cd "$root" && ctest --preset "$preset" -j3 $selection --output-junit "$junit") || true
+    (cd "$root" && ctest --preset "$preset" -j4 $selection --output-junit "$junit") || true
     counts=$(python3 "$root/tests/count.py" "$junit" "$root/build/$preset-failures.txt") || counts="0 1"
     passed=$((passed + ${counts% *}))
     failed=$((failed + ${counts#* }))

@@ -89,22 +89,24 @@ def finished_job(folder, *args):
 
 
 def test_interrupted_and_resumed():
-    whole = summary_of(*OPTIONS)
+    steps = 5 * STEPS  # long enough for every kill to meet a run that goes on
+    options = ["--steps", steps, "--workers", 2]
+    whole = summary_of(*options)
     with tempfile.TemporaryDirectory() as top:
         folder = os.path.join(top, "job")
-        with Run(folder, *OPTIONS) as run:
-            run.wait_steps(STEPS // 6)
+        with Run(folder, *options) as run:
+            run.wait_steps(steps // 6)
             run.process.send_signal(signal.SIGINT)
             code = run.wait()
             expect(code == 130, f"Ctrl-C: {code}\n{run.text()}")
         with Run(folder) as run:  # the folder alone is enough
-            run.wait_steps(STEPS // 3)
+            run.wait_steps(steps // 3)
             expect("goes on at version" in run.text(), run.text())
             run.process.kill()
             run.wait()
-        with Run(folder, "--steps", STEPS) as run:  # what agrees may be said again
+        with Run(folder, "--steps", steps) as run:  # what agrees may be said again
             for flag in ("--shard=1", "--rank=0", "--shard=0"):
-                run.wait_steps(max(run.steps(), default=0) + STEPS // 10)
+                run.wait_steps(max(run.steps(), default=0) + steps // 10)
                 run.kill_daemon(flag)
             code = run.wait()
             text = run.text()
@@ -116,7 +118,7 @@ def test_interrupted_and_resumed():
         expect(code == 0 and "is finished" in out and whole["model_hash"] in out, f"{code}\n{out}{err}")
         with open(os.path.join(top, "again.json"), encoding="utf-8") as file:
             again = json.load(file)
-        expect(again["model_hash"] == whole["model_hash"] and again["version"] == STEPS and again["ledger"] == whole["ledger"]
+        expect(again["model_hash"] == whole["model_hash"] and again["version"] == steps and again["ledger"] == whole["ledger"]
                and again["samples"] is None, f"{again}")
 
 
