@@ -73,10 +73,16 @@ build_and_test() {
     junit="$root/build/$preset-tests.xml"
     rm -f "$junit"
     # shellcheck disable=SC2086
-    (cd "$root" && ctest --preset "$preset" -j4 $selection --output-junit "$junit") || true
+    code=0
+    (cd "$root" && ctest --preset "$preset" -j4 $selection --output-junit "$junit") || code=$?
     counts=$(python3 "$root/tests/count.py" "$junit" "$root/build/$preset-failures.txt") || counts="0 1"
     passed=$((passed + ${counts% *}))
     failed=$((failed + ${counts#* }))
+    if [ "$code" != 0 ] && [ "${counts#* }" = 0 ]; then
+        failed=$((failed + 1))
+        failures="$failures
+  $preset: ctest ended with $code although no test failed"
+    fi
     while read -r name; do
         failures="$failures
   $preset: $name"

@@ -11,7 +11,12 @@ build=$(cd "$build" && pwd)
 tidy=$(command -v clang-tidy-14 || command -v clang-tidy)
 cmake -S "$root" -B "$build" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >/dev/null
 cd "$root"
-findings=$(find "$@" -name '*.c' -print0 | xargs -0 -n 8 "$tidy" -p "$build" -quiet 2>/dev/null | grep -E ' (warning|error): ' | sort -u) || true
-[ -n "$findings" ] || exit 0
-printf '%s\n' "$findings"
-exit 1
+output=$(mktemp)
+trap 'rm -f "$output"' EXIT
+code=0
+find "$@" -name '*.c' -print0 | xargs -0 -n 8 "$tidy" -p "$build" -quiet >"$output" 2>&1 || code=$?
+if grep -E ' (warning|error): ' "$output" | sort -u | grep .; then
+    exit 1
+fi
+# No finding, and yet it failed: it did not look at everything.
+[ "$code" = 0 ] || { cat "$output" && exit "$code"; }

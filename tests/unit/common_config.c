@@ -417,9 +417,7 @@ Test(config, stdout_that_cannot_be_written_is_an_error)
 {
     int full = open("/dev/full", O_WRONLY), kept = dup(1);
 
-    if (full < 0) {
-        cr_skip_test("no /dev/full here");
-    }
+    cr_assert(full >= 0 && kept >= 0);
     cr_assert(fflush(stdout) == 0 && dup2(full, 1) == 1);
     fixture_load("--version");
     dup2(kept, 1);
