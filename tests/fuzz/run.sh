@@ -14,23 +14,23 @@ fail() {
     exit 64
 }
 
-# One target: what libFuzzer found goes to found/, what it learned to work/; prints its line.
+# One target: what libFuzzer found goes to found/, what it learned to learned/; prints its line.
 run_one() {
     target=$1
     seconds=$2
-    work=$build/work/$target
+    learned=$build/learned/$target
     log=$build/$target.log
     found=$build/found/$target
     seeds=$build/seeds/$target
     dictionary=$here/$target.dict
-    mkdir -p "$work" "$found" "$seeds"
+    mkdir -p "$learned" "$found" "$seeds"
     rm -f "$found"/*
     set -- -max_total_time="$seconds" -timeout=10 -rss_limit_mb=1024 -malloc_limit_mb=512 -max_len=16384 -print_final_stats=1
     if [ -f "$dictionary" ]; then
         set -- "$@" -dict="$dictionary"
     fi
     code=0
-    (cd "$found" && "$build/tests/fuzz/fuzz_$target" "$@" "$work" "$here/corpus/$target" "$seeds") >"$log" 2>&1 || code=$?
+    (cd "$found" && "$build/tests/fuzz/fuzz_$target" "$@" "$learned" "$here/corpus/$target" "$seeds") >"$log" 2>&1 || code=$?
     count=$(find "$found" -type f | wc -l)
     if [ "$code" != 0 ] && [ "$count" = 0 ]; then
         count=1 # it did not even start
