@@ -11,7 +11,6 @@ bool gk_restart_is_futile(int64_t exit_status, int term_signal)
     case GK_EXIT_USAGE:
     case GK_EXIT_DATA:
     case GK_EXIT_PEER:
-    case GK_EXIT_FENCED:
     case GK_EXIT_REFUSED:
     case GK_EXIT_CONFIG:
         return true;

@@ -20,8 +20,9 @@ struct gk_restart { /* of one child, over all its lives; zeroed at first */
     uint32_t count;  /* restarts in all */
 };
 
-/* Another life would end the same way: wrong flags, data or configuration, refused, fenced, or a
- * peer is lost. */
+/* Another life would end the same way: wrong flags, data or configuration, refused, or a peer is
+ * lost.  Not one that was fenced: by the word of a former life of its own that was long under way,
+ * for the launcher starts no two processes of a rank; the next life is above both. */
 bool gk_restart_is_futile(int64_t exit_status, int term_signal);
 
 /* A life begins.  What was planned is done. */

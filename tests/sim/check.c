@@ -237,6 +237,16 @@ bool gk_sim_may_be_fenced(const struct gk_sim *sim, uint32_t index)
     return sim->procs[index].twin;
 }
 
+/* A life of this rank that is dead had asked to take over, and its HELLO came late: whoever watches
+ * over the process starts it again. */
+bool gk_sim_fenced_by_the_dead(const struct gk_sim *sim, uint32_t index)
+{
+    const struct gk_sim_proc *proc = &sim->procs[index];
+
+    return proc->exit_code == GK_EXIT_FENCED && !gk_sim_may_be_fenced(sim, index) &&
+           sim->losses[proc->rank] > 0;
+}
+
 /* A rank 0 that comes back with other initial parameters while others begin with the former ones:
  * whoever sees both says so and exits, and the job must be started again. */
 static bool saw_two_inits(const struct gk_sim *sim, int exit_code)
@@ -287,6 +297,8 @@ void gk_sim_check_exit(struct gk_sim *sim, uint32_t index)
         sim->stats.rollbacks++;
     } else if (saw_two_inits(sim, code)) {
         sim->given_up = true;
+    } else if (gk_sim_fenced_by_the_dead(sim, index)) {
+        sim->stats.fenced_by_dead++;
     } else if (!(fenced && gk_sim_may_be_fenced(sim, index))) {
         gk_sim_fail(sim, "exit", "rank %u exits with %d: %s", proc->rank, code,
                     sim->last_words[gk_sim_proc_node(index)]);

@@ -191,6 +191,8 @@ static void ended(struct gk_sim *sim, struct gk_sim_proc *proc,
         gk_sim_may_be_fenced(sim, index)) {
         gk_sim_proc_kill(sim, index, true, GK_SIM_SECOND); /* and it asks for another rank */
         proc->rank = GK_RANK_ANY;
+    } else if (gk_sim_fenced_by_the_dead(sim, index)) {
+        gk_sim_proc_kill(sim, index, false, GK_SIM_SECOND / 10);
     } else {
         gk_sim_proc_kill(sim, index, false, GK_SIM_NEVER);
     }

@@ -390,7 +390,8 @@ void gk_sim_stats_print(const struct gk_sim_stats *s)
     printf("  %" PRIu64 " state directories opened, %" PRIu64 " folds, %" PRIu64
            " power failures, %" PRIu64 " deaths in a call of the disk, %" PRIu64
            " records lost, %" PRIu64 " failed syncs, %" PRIu64 " failed writes, %" PRIu64
-           " records refused by a full disk, %" PRIu64 " ROLLBACKs\n",
+           " records refused by a full disk, %" PRIu64 " ROLLBACKs, %" PRIu64
+           " fenced by the dead\n",
            s->opens, s->folds, s->power_failures, s->crashes, s->records_lost, s->syncs_failed,
-           s->writes_failed, s->full_refusals, s->rollbacks);
+           s->writes_failed, s->full_refusals, s->rollbacks, s->fenced_by_dead);
 }

@@ -293,7 +293,7 @@ struct gk_sim_stats { /* of one run, or of many; all of one type */
     uint64_t events, packets, lost, duplicated, corrupted, late, replayed, strangers;
     uint64_t kills, stops, restarts, pauses, partitions, disconnects, jumps, freezes, losses, twins;
     uint64_t crashes, power_failures, folds, syncs_failed, writes_failed, full_refusals;
-    uint64_t records_lost, opens, rollbacks;
+    uint64_t records_lost, opens, rollbacks, fenced_by_dead;
     uint64_t in_flight_max, stalls, lost_pushes, virtual_us;
 };
 
@@ -379,6 +379,7 @@ void gk_sim_check_wait_line(struct gk_sim *sim, uint32_t node, const char *id, c
 void gk_sim_check_waits(struct gk_sim *sim);
 bool gk_sim_may_be_fenced(const struct gk_sim *sim, uint32_t proc);
 void gk_sim_check_exit(struct gk_sim *sim, uint32_t proc);
+bool gk_sim_fenced_by_the_dead(const struct gk_sim *sim, uint32_t proc);
 bool gk_sim_waits_for_the_gone(const struct gk_sim *sim);
 void gk_sim_check_end(struct gk_sim *sim);
 

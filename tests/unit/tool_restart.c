@@ -63,7 +63,7 @@ Test(restart, some_ends_are_final)
 {
     for (int code = 0; code < 256; code++) {
         bool final = code == GK_EXIT_USAGE || code == GK_EXIT_DATA || code == GK_EXIT_PEER ||
-                     code == GK_EXIT_FENCED || code == GK_EXIT_REFUSED || code == GK_EXIT_CONFIG;
+                     code == GK_EXIT_REFUSED || code == GK_EXIT_CONFIG;
 
         cr_assert_eq(gk_restart_is_futile(code, 0), final, "code %d", code);
     }
