@@ -51,6 +51,78 @@ def environment(**extra):
     return env
 
 
+class Run:
+    """`gkps run` in the background, read as it goes, killed with the `with` block.  `marker` stands in the command line of
+    each of its daemons."""
+
+    def __init__(self, marker, *args):
+        self.marker = marker
+        self.lines = []
+        self.changed = threading.Condition()
+        self.ended = False
+        self.process = subprocess.Popen([program("gkps"), "run", *map(str, args)], text=True, stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment())
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self.process.kill()
+        self.process.wait()
+        wait_until(lambda: not processes_of(self.marker), f"processes of {self.marker} are left", 30)
+
+    def read(self):
+        for line in self.process.stdout:
+            with self.changed:
+                self.lines.append(line)
+                self.changed.notify_all()
+        with self.changed:
+            self.ended = True
+            self.changed.notify_all()
+
+    def text(self):
+        return "".join(self.lines)
+
+    def steps(self):
+        return [int(m.group(1)) for m in (re.match(r"step (\d+)/", line) for line in self.lines) if m]
+
+    def wait_steps(self, step):
+        """Until a progress line tells that every worker has done so many steps."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.ended or any(s >= step for s in self.steps()), DEADLINE_S)
+            expect(any(s >= step for s in self.steps()), f"step {step} was not reached:\n{self.text()}")
+
+    def daemon(self, flag):
+        """The process id of the daemon with this flag, once it is there."""
+        def look():
+            expect(not self.ended, f"the run ended:\n{self.text()}")
+            for pid in processes_of(self.marker):
+                try:
+                    with open(f"/proc/{pid}/cmdline", encoding="utf-8") as file:
+                        arguments = file.read().split("\0")
+                except OSError:
+                    continue
+                if flag in arguments and "--launcher-fd=3" in arguments:
+                    return pid
+            return None
+        return wait_until(look, f"a daemon with {flag}")
+
+    def kill(self, flag):
+        pid = self.daemon(flag)
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def wait(self):
+        try:
+            code = self.process.wait(DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            expect(False, f"the run is still there after {DEADLINE_S} s:\n{self.text()}")
+        self.reader.join(DEADLINE_S)
+        return code
+
+
 class Daemon:
     """One daemon with a line to us, as if we were the launcher."""
 

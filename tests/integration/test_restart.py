@@ -6,87 +6,24 @@ import os
 import random
 import re
 import signal
-import subprocess
 import tempfile
-import threading
 import time
 
-from cluster import BIN, Cluster, environment, expect, main, processes_of, program, wait_until
+import cluster
+from cluster import BIN, Cluster, expect, main, processes_of, wait_until
 
 SANITIZED = "asan" in os.path.abspath(BIN) or "ASAN" in os.environ
 SEED = int(os.environ.get("RESTART_SEED", random.SystemRandom().randrange(1 << 32)))
 BOUND_S = 120
 
 
-class Run:
-    """`gkps run` whose output is read as it comes; killed with the `with` block."""
-
+class Run(cluster.Run):
     def __init__(self, name, *args):
         self.job = f"{name}-{os.getpid()}"
-        self.lines = []
-        self.changed = threading.Condition()
-        self.ended = False
-        self.process = subprocess.Popen([program("gkps"), "run", "--job", self.job, *map(str, args)], text=True,
-                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                        env=environment())
-        self.reader = threading.Thread(target=self.read, daemon=True)
-        self.reader.start()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *unused):
-        self.process.kill()
-        self.process.wait()
-        wait_until(lambda: not processes_of(self.job), f"processes of {self.job} are left", 30)
-
-    def read(self):
-        for line in self.process.stdout:
-            with self.changed:
-                self.lines.append(line)
-                self.changed.notify_all()
-        with self.changed:
-            self.ended = True
-            self.changed.notify_all()
-
-    def text(self):
-        return "".join(self.lines)
-
-    def steps(self):
-        return [int(m.group(1)) for m in (re.match(r"step (\d+)/", line) for line in self.lines) if m]
-
-    def wait_steps(self, step):
-        """Until a progress line tells that every worker has done so many steps."""
-        with self.changed:
-            self.changed.wait_for(lambda: self.ended or any(s >= step for s in self.steps()), BOUND_S)
-            expect(any(s >= step for s in self.steps()), f"step {step} was not reached:\n{self.text()}")
-
-    def daemon(self, flag):
-        """The process id of the daemon with this flag, once it is there."""
-        def look():
-            expect(not self.ended, f"the run ended:\n{self.text()}")
-            for pid in processes_of(self.job):
-                try:
-                    with open(f"/proc/{pid}/cmdline", encoding="utf-8") as file:
-                        arguments = file.read().split("\0")
-                except OSError:
-                    continue
-                if flag in arguments and "--launcher-fd=3" in arguments:
-                    return pid
-            return None
-        return wait_until(look, f"a daemon with {flag}", BOUND_S)
-
-    def kill(self, flag):
-        pid = self.daemon(flag)
-        os.kill(pid, signal.SIGKILL)
-        return pid
+        super().__init__(self.job, "--job", self.job, *args)
 
     def wait(self):
-        try:
-            code = self.process.wait(BOUND_S)
-        except subprocess.TimeoutExpired:
-            expect(False, f"the run is still there after {BOUND_S} s:\n{self.text()}")
-        self.reader.join(BOUND_S)
+        code = super().wait()
         expect(not processes_of(self.job), f"processes are left: {processes_of(self.job)}")
         return code
 

@@ -10,72 +10,19 @@ import re
 import shutil
 import signal
 import struct
-import subprocess
 import tempfile
-import threading
 import zipfile
 
-from cluster import environment, expect, gkps, main, processes_of, program, wait_until
+import cluster
+from cluster import expect, gkps, main, program
 
 STEPS = 300
 OPTIONS = ["--steps", STEPS, "--workers", 2]
-BOUND_S = 120
 
 
-class Run:
-    """`gkps run --state-dir` in the background, read as it goes."""
-
+class Run(cluster.Run):
     def __init__(self, folder, *args):
-        self.folder = folder
-        self.lines = []
-        self.changed = threading.Condition()
-        self.process = subprocess.Popen([program("gkps"), "run", "--state-dir", folder, *map(str, args)], text=True,
-                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                        env=environment())
-        self.reader = threading.Thread(target=self.read, daemon=True)
-        self.reader.start()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *unused):
-        self.process.kill()
-        self.process.wait()
-        wait_until(lambda: not processes_of(self.folder), "daemons are left", 30)
-
-    def read(self):
-        for line in self.process.stdout:
-            with self.changed:
-                self.lines.append(line)
-                self.changed.notify_all()
-        with self.changed:
-            self.lines.append("END")
-            self.changed.notify_all()
-
-    def text(self):
-        return "".join(self.lines)
-
-    def steps(self):
-        return [int(m.group(1)) for m in (re.match(r"step (\d+)/", line) for line in self.lines) if m]
-
-    def wait_steps(self, step):
-        with self.changed:
-            self.changed.wait_for(lambda: "END" in self.lines or any(s >= step for s in self.steps()), BOUND_S)
-            expect(any(s >= step for s in self.steps()), f"step {step} was not reached:\n{self.text()}")
-
-    def kill_daemon(self, flag):
-        def look():
-            for pid in processes_of(self.folder):
-                with open(f"/proc/{pid}/cmdline", encoding="utf-8") as file:
-                    if flag in file.read().split("\0"):
-                        return pid
-            return None
-        os.kill(wait_until(look, f"a daemon with {flag}", BOUND_S), signal.SIGKILL)
-
-    def wait(self):
-        code = self.process.wait(BOUND_S)
-        self.reader.join(BOUND_S)
-        return code
+        super().__init__(folder, "--state-dir", folder, *args)
 
 
 def summary_of(*args):
@@ -107,7 +54,7 @@ def test_interrupted_and_resumed():
         with Run(folder, "--steps", steps) as run:  # what agrees may be said again
             for flag in ("--shard=1", "--rank=0", "--shard=0"):
                 run.wait_steps(max(run.steps(), default=0) + steps // 10)
-                run.kill_daemon(flag)
+                run.kill(flag)
             code = run.wait()
             text = run.text()
             expect(code == 0, f"resumed: {code}\n{text}")
