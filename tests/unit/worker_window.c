@@ -235,6 +235,28 @@ Test(window, one_loss_is_forgotten)
     }
 }
 
+/* Where every first copy is lost, the answers still tell how long the link takes: the waits do not
+ * grow from request to request. */
+Test(window, losses_teach_no_slowness)
+{
+    struct gk_window window = {0};
+    uint64_t req_ids = 0, id, now_us = 0;
+    uint32_t chunk;
+    bool again;
+
+    for (int i = 0; i < 8; i++) {
+        gk_window_start(&window, 1, 1);
+        cr_assert(gk_window_send(&window, now_us, &req_ids, &chunk, &id, &again) && !again);
+        cr_assert_eq(gk_window_due_us(&window, now_us) - now_us, GK_RETRY_BULK_US_MIN);
+        for (int copy = 0; copy < 3; copy++) {
+            now_us = gk_window_due_us(&window, now_us);
+            cr_assert(gk_window_send(&window, now_us, &req_ids, &chunk, &id, &again) && again);
+        }
+        now_us += 1000;
+        cr_assert(gk_window_answer(&window, id, now_us, &chunk));
+    }
+}
+
 Test(window, resend_after_a_new_connection)
 {
     for (uint32_t chunks = 1; chunks <= CHUNKS_MAX; chunks++) {

@@ -4,14 +4,11 @@
 #include "common/bits.h"
 #include "common/limits.h"
 
-#include <string.h>
-
 void gk_window_stop(struct gk_window *window)
 {
-    uint64_t answer_us = window->answer_us;
+    struct gk_window kept = {.answer_us = window->answer_us, .copied = window->copied};
 
-    memset(window, 0, sizeof(*window));
-    window->answer_us = answer_us;
+    *window = kept;
 }
 
 void gk_window_start(struct gk_window *window, uint32_t chunks, uint32_t limit)
@@ -47,6 +44,7 @@ bool gk_window_send(struct gk_window *window, uint64_t now_us, uint64_t *req_ids
         slot = &window->slots[i];
         if (slot->active && slot->retry_us <= now_us) {
             slot->backoff_us = gk_min_u64(2 * slot->backoff_us, GK_RETRY_BULK_US_MAX);
+            slot->tried_us = now_us;
             slot->retry_us = now_us + slot->backoff_us;
             *ret_chunk = slot->chunk;
             *ret_req_id = slot->req_id;
@@ -64,7 +62,7 @@ bool gk_window_send(struct gk_window *window, uint64_t now_us, uint64_t *req_ids
     slot->active = true;
     slot->chunk = window->next++;
     slot->req_id = ++*req_ids;
-    slot->sent_us = now_us;
+    slot->sent_us = slot->tried_us = now_us;
     slot->backoff_us = first_backoff_us(window);
     slot->retry_us = now_us + slot->backoff_us;
     *ret_chunk = slot->chunk;
@@ -73,20 +71,30 @@ bool gk_window_send(struct gk_window *window, uint64_t now_us, uint64_t *req_ids
     return true;
 }
 
-static void learn(struct gk_window *window, uint64_t took_us)
+/* Of a request that was sent again nobody knows which copy was answered (Karn and Partridge 1987):
+ * the last one, as where messages are lost, or the first, where a copy was answered too. */
+static void learn(struct gk_window *window, const struct gk_window_slot *slot, uint64_t now_us)
 {
+    uint64_t took_us = now_us - gk_min_u64(now_us, window->copied ? slot->sent_us : slot->tried_us);
     bool longer = window->answer_us > 0 && took_us > window->answer_us;
 
     window->answer_us = longer ? (window->answer_us + took_us) / 2 : took_us;
+    window->copied = window->copied && took_us > GK_RETRY_BULK_US_MIN;
 }
 
-void gk_window_heard(struct gk_window *window, uint64_t now_us)
+static void push_back(struct gk_window *window, uint64_t now_us)
 {
     for (uint32_t i = 0; i < window->limit; i++) {
         struct gk_window_slot *slot = &window->slots[i];
 
         slot->retry_us = gk_max_u64(slot->retry_us, now_us + slot->backoff_us);
     }
+}
+
+void gk_window_heard(struct gk_window *window, uint64_t now_us)
+{
+    window->copied = true;
+    push_back(window, now_us);
 }
 
 bool gk_window_answer(struct gk_window *window, uint64_t req_id, uint64_t now_us,
@@ -100,13 +108,13 @@ bool gk_window_answer(struct gk_window *window, uint64_t req_id, uint64_t now_us
         if (slot->active && slot->req_id == req_id) {
             *ret_chunk = slot->chunk;
             slot->active = false;
-            learn(window, now_us - gk_min_u64(now_us, slot->sent_us));
+            learn(window, slot, now_us);
             window->done++;
             found = true;
         }
     }
     if (found) {
-        gk_window_heard(window, now_us);
+        push_back(window, now_us);
     }
     return found;
 }
@@ -124,7 +132,7 @@ bool gk_window_holds(const struct gk_window *window, uint64_t req_id)
 void gk_window_resend(struct gk_window *window, uint64_t now_us)
 {
     for (uint32_t i = 0; i < window->limit; i++) {
-        window->slots[i].sent_us = now_us;
+        window->slots[i].sent_us = window->slots[i].tried_us = now_us;
         window->slots[i].retry_us = now_us;
         window->slots[i].backoff_us = GK_RETRY_BULK_US_MIN / 2;
     }

@@ -18,7 +18,8 @@ struct gk_window_slot {
     bool active;
     uint32_t chunk;
     uint64_t req_id;
-    uint64_t sent_us; /* the first time, or the last that all were due */
+    uint64_t sent_us;  /* the first time, or the last that all were due */
+    uint64_t tried_us; /* the last time */
     uint64_t retry_us;
     uint64_t backoff_us;
 };
@@ -31,6 +32,7 @@ struct gk_window {
     /* How long an answer takes, kept from one use to the next; 0: none has come.  That of the last
      * one, or half way to it where it was longer, because one that was lost tells too much. */
     uint64_t answer_us;
+    bool copied; /* a copy was answered beside its request: nothing was lost, the link is slow */
     struct gk_window_slot slots[GK_PULL_WINDOW];
 };
 
