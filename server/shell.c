@@ -447,7 +447,7 @@ static enum gk_err open_state(struct shell *shell, const struct gk_server_option
     if (err) {
         return err;
     }
-    if (found.cut_bytes > 0) {
+    if (found.cut.text[0]) {
         gk_log(GK_LOG_WARN, "SERVER-LOG-CUT", "%s", found.cut.text);
     }
     gk_log(GK_LOG_INFO, "SERVER-STATE-DIR",

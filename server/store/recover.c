@@ -51,9 +51,11 @@ static void told_cut(struct gk_recovered *recovered, uint64_t bytes, const char 
 
 static void told_replaced(struct gk_recovered *recovered, uint64_t version, const char *why)
 {
+    bool more = recovered->cut.text[0] != '\0';
+
     gk_words_prefix(&recovered->cut,
-                    "the snapshot of version %" PRIu64 " and the log were used: %s; ", version,
-                    why);
+                    "the snapshot of version %" PRIu64 " and the log were used: %s%s", version, why,
+                    more ? "; " : "");
 }
 
 /* The newest segment has no header. */
@@ -391,22 +393,31 @@ static enum gk_err from_snapshots(struct recovery *recovery, struct gk_words *wo
     return err;
 }
 
-/* Numbers of the snapshots that were not opened; one that cannot be read is none. */
-static void read_older(struct recovery *recovery)
+/* Numbers of the snapshots that were not opened.  One that is damaged is out of the way, as a newer
+ * one takes its place; the operator hears of it. */
+static enum gk_err read_older(struct recovery *recovery, struct gk_words *words)
 {
-    struct gk_known_list *snapshots = &recovery->store->shared->snapshots;
+    struct gk_store *store = recovery->store;
+    struct gk_known_list *snapshots = &store->shared->snapshots;
     uint32_t kept = 0;
+    enum gk_err err = GK_OK;
 
-    for (uint32_t i = 0; i + 1 < snapshots->count; i++) {
-        if (open_snapshot(recovery, &snapshots->list[i], NULL) == GK_OK) {
-            gk_snapreader_close(&recovery->store->place, &recovery->snapshot);
+    for (uint32_t i = 0; i + 1 < snapshots->count && !err; i++) {
+        err = open_snapshot(recovery, &snapshots->list[i], words);
+        if (err == GK_OK) {
+            gk_snapreader_close(&store->place, &recovery->snapshot);
             snapshots->list[kept++] = snapshots->list[i];
+        } else if (err == GK_E_CORRUPT) {
+            told_replaced(recovery->recovered, snapshots->list[snapshots->count - 1].version,
+                          words->text);
+            err = set_aside(store, &snapshots->list[i], words);
         }
     }
-    if (snapshots->count > 0) {
+    if (!err && snapshots->count > 0) {
         snapshots->list[kept++] = snapshots->list[snapshots->count - 1];
         snapshots->count = kept;
     }
+    return err;
 }
 
 /* Cut what is torn, make safe what is there, and go on behind it.  Where a former life's sync has
@@ -505,7 +516,10 @@ enum gk_err gk_store_recover(struct gk_store *store, const struct gk_store_setup
     if (err) {
         return err;
     }
-    read_older(&recovery);
+    err = read_older(&recovery, words);
+    if (err) {
+        return err;
+    }
     store->durable_version = store->image->version;
     shared->version = store->image->version;
     shared->numbers = store->number;

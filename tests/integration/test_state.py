@@ -218,6 +218,30 @@ def flip(path, at, bits):
         file.write(bytes([byte ^ bits]))
 
 
+def test_a_damaged_snapshot_is_told():
+    """The newest snapshot is damaged: the one before it and the log give the same model, and the log says so."""
+    steps = 5 * STEPS
+    options = ["--steps", steps, "--workers", 2]
+    whole = summary_of(*options)
+    with tempfile.TemporaryDirectory() as top:
+        folder = os.path.join(top, "job")
+        with Run(folder, *options) as run:
+            run.wait_steps(steps // 3)
+            run.process.send_signal(signal.SIGINT)
+            run.wait()
+        shard = os.path.join(folder, "server-0")
+        newest = max((f for f in os.listdir(shard) if f.startswith("snap-")), key=lambda f: int(f.split("-")[2]))
+        with open(os.path.join(shard, newest), "r+b") as file:
+            file.seek(20)
+            byte = file.read(1)[0]
+            file.seek(20)
+            file.write(bytes([byte ^ 4]))
+        code, out, err = gkps("run", "--state-dir", folder)
+        expect(code == 0 and whole["model_hash"] in out, f"{code}\n{out}{err}")
+        expect(re.search(rf"SERVER-LOG-CUT the snapshot of version \d+ and the log were used: .*{newest}, offset 0", err), err)
+        expect(os.path.exists(os.path.join(shard, newest + ".damaged")), os.listdir(shard))
+
+
 def test_inspect_finds_damage():
     rng = random.Random(7)
     with tempfile.TemporaryDirectory() as top:

@@ -345,6 +345,37 @@ Test(store_damage, an_older_snapshot_takes_its_place)
     job_free(job);
 }
 
+/* The older one that nobody needs now: told, and out of the way; but a disk that fails is no
+ * damage. */
+Test(store_damage, an_older_snapshot_is_damaged)
+{
+    struct job *job = small_job(5);
+    struct gk_store_setup setup;
+    struct gk_disk *disk = folded(job, 80, &setup);
+
+    for (size_t byte = 0; byte < 200; byte += 7) {
+        struct gk_disk *copy = disk_crash(disk, DISK_KILLED, 1);
+        struct rig_open open;
+
+        setup.disk = copy;
+        rig_file(copy, "snap-0-50")->now[byte] ^= 4;
+        rig_open(&open, setup);
+        if (open.err == GK_E_UNSUPPORTED) { /* another format: not ours to touch */
+            cr_assert(strstr(open.words.text, "snap-0-50"), "%s", open.words.text);
+        } else {
+            cr_assert(rig_equals(&open, job), "%s", open.words.text);
+            cr_assert(strstr(open.recovered.cut.text, "snap-0-50, offset ") &&
+                          strstr(open.recovered.cut.text, "version 75"),
+                      "%s", open.recovered.cut.text);
+            cr_assert(disk_find(copy->names, "snap-0-50.damaged"));
+        }
+        rig_close(&open);
+        disk_free(copy);
+    }
+    disk_free(disk);
+    job_free(job);
+}
+
 /* Removed or damaged files that nothing can replace. */
 Test(store_damage, what_nothing_replaces)
 {
