@@ -36,7 +36,7 @@ struct shard {
 
 static enum gk_err make_folder(const char *dir, struct gk_words *words)
 {
-    if (mkdir(dir, 0777) != 0 && errno != EEXIST) {
+    if (mkdir(dir, 0700) != 0 && errno != EEXIST) {
         gk_words_set(words, "--state-dir: cannot make %.200s: %s", dir, strerror(errno));
         return GK_E_IO;
     }

@@ -30,7 +30,7 @@ static enum gk_err failed(const struct gk_slot *slot, const char *what, int erro
 static enum gk_err open_directory(struct gk_slot *slot, const char *directory,
                                   struct gk_words *words)
 {
-    if (mkdir(directory, 0777) && errno != EEXIST) {
+    if (mkdir(directory, 0700) && errno != EEXIST) {
         return failed(slot, "cannot make the directory", errno, words);
     }
     slot->directory = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -44,7 +44,7 @@ static enum gk_err lock_directory(struct gk_slot *slot, const char *directory,
     char pid[32] = "";
     ssize_t size;
 
-    slot->lock = openat(slot->directory, "LOCK", O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    slot->lock = openat(slot->directory, "LOCK", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (slot->lock < 0) {
         return failed(slot, "cannot open the lock beside it", errno, words);
     }
@@ -149,7 +149,7 @@ static enum gk_err fill_new(struct gk_slot *slot, int file, uint32_t rank, struc
 static enum gk_err create(struct gk_slot *slot, const struct gk_slot_setup *setup,
                           struct gk_slot_found *found, struct gk_words *words)
 {
-    int file = openat(slot->directory, "slot.tmp", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int file = openat(slot->directory, "slot.tmp", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     enum gk_err err;
 
     if (file < 0) {
