@@ -280,8 +280,15 @@ void gk_slot_begin(struct gk_slot *slot, uint64_t step)
 
 enum gk_err gk_slot_put(struct gk_slot *slot, const struct gk_push *push, struct gk_words *words)
 {
-    enum gk_err err = gk_slot_push_write(slot, push, slot->seq + 1, words);
+    uint8_t *at = gk_slot_entry_at(slot, push->step);
+    enum gk_err err = GK_OK;
 
+    if (slot->sync) { /* or a power failure could leave the old head before a part of the new body
+                       */
+        gk_slot_unseal(slot, at);
+        err = sync_range(slot, at, sizeof(struct gk_slot_push), words);
+    }
+    err = err ? err : gk_slot_push_write(slot, push, slot->seq + 1, words);
     slot->put = !err;
     slot->put_step = push->step;
     return err;
