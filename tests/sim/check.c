@@ -267,21 +267,6 @@ static bool saw_rollback(const struct gk_sim *sim, uint32_t index)
            strstr(sim->last_words[gk_sim_proc_node(index)], "ROLLBACK: shard ") != NULL;
 }
 
-/* It has forgotten that a rank has left, which is gone for good: it waits, and says for whom. */
-bool gk_sim_waits_for_the_gone(const struct gk_sim *sim)
-{
-    for (uint32_t p = 0; p < sim->procs_count && sim->tail_lost; p++) {
-        for (uint32_t s = 0; s < sim->options.servers; s++) {
-            if (sim->nodes[gk_sim_proc_node(p)].state == GK_SIM_ENDED &&
-                sim->procs[p].exit_code == GK_EXIT_OK &&
-                !sim->ledger.shadows[s].left[sim->procs[p].rank]) {
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
 void gk_sim_check_exit(struct gk_sim *sim, uint32_t index)
 {
     const struct gk_sim_proc *proc = &sim->procs[index];

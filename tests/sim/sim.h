@@ -380,7 +380,6 @@ void gk_sim_check_waits(struct gk_sim *sim);
 bool gk_sim_may_be_fenced(const struct gk_sim *sim, uint32_t proc);
 void gk_sim_check_exit(struct gk_sim *sim, uint32_t proc);
 bool gk_sim_fenced_by_the_dead(const struct gk_sim *sim, uint32_t proc);
-bool gk_sim_waits_for_the_gone(const struct gk_sim *sim);
 void gk_sim_check_end(struct gk_sim *sim);
 
 /* toy.c */
