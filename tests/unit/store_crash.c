@@ -5,13 +5,6 @@
  */
 #include "store_script.h"
 
-/* A sanitizer looks at memory, and need not see every crash. */
-#if defined(__SANITIZE_ADDRESS__)
-enum { STRIDE = 4 };
-#else
-enum { STRIDE = 1 };
-#endif
-
 static const enum disk_loss losses[] = {DISK_KILLED, DISK_POWER, DISK_POWER_MIX};
 
 /* The next life opens what is left, goes on, and the one after it finds that. */
