@@ -230,7 +230,7 @@ struct gk_hyper {
     float momentum; /* or beta1 */
     float beta2;
     float epsilon;
-    float bias1, bias2; /* AdamW: 1 - beta^t */
+    float bias1, bias2; /* AdamW: 1 - beta^t, t from 1 */
     float weight_decay;
 };
 
@@ -249,9 +249,12 @@ struct gk_update {
  *   SGD:      p = fmaf(-lr, g, p)
  *   MOMENTUM: m = fmaf(mu, m, g), +0 if |m| < 2^-100;  p = fmaf(-lr, m, p)
  *   NESTEROV: m as above;  p = fmaf(-lr, fmaf(mu, m, g), p)
- *   NONE:     p untouched.
- * An index that was not pushed has sum +0: it still decays and coasts.  ADAMW returns
- * GK_E_UNSUPPORTED for now. */
+ *   ADAMW:    g = sum / (float)samples, without wd;  p = fmaf(-(lr wd), p, p) where decay covers
+ * it; m = fmaf(beta1, m, (1 - beta1) g), +0 if |m| < 2^-100; v = fmaf(beta2, v, ((1 - beta2) g) g),
+ * +0 if v < 2^-126; p = fmaf(-(lr / bias1), m / (sqrt(v / bias2) + epsilon), p) NONE:     p
+ * untouched. Every product, quotient and root is rounded once to fp32, those in brackets first; v
+ * is flushed where it would be denormal, because a bound of 2^-100 would show beside a small
+ * epsilon.  An index that was not pushed has sum +0: it still decays and coasts. */
 struct gk_apply_args {
     enum gk_optimizer optimizer;
     float *p, *m, *v; /* m, v NULL where the optimizer has no such plane */

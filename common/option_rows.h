@@ -33,6 +33,12 @@
             NULL, "Log"                                                                            \
     }
 
+/* Defaults that are compared, to tell a value that would be idle. */
+#define GK_OPTION_MOMENTUM "0.9"
+#define GK_OPTION_BETA1 "0.9"
+#define GK_OPTION_BETA2 "0.999"
+#define GK_OPTION_EPSILON "1e-8"
+
 /* enum gk_cpu */
 #define GK_OPTION_CPU(at)                                                                          \
     {                                                                                              \

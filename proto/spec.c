@@ -87,13 +87,35 @@ static bool float_good(float x, float max)
     return isfinite(x) && !signbit(x) && x <= max;
 }
 
+/* Without an epsilon a parameter whose gradients underflow when they are squared would be divided
+ * by 0. */
+static enum gk_err check_adamw(const struct gk_spec *spec, struct gk_words *words)
+{
+    const float least = 1e-30f;
+
+    if (spec->optimizer != GK_OPTIMIZER_ADAMW) {
+        if (gk_float_bits(spec->beta2) != 0) {
+            return wrong_float(words, "beta2", spec->beta2, "but the optimizer has none");
+        }
+        return gk_float_bits(spec->epsilon) == 0
+                   ? GK_OK
+                   : wrong_float(words, "epsilon", spec->epsilon, "but the optimizer has none");
+    }
+    if (!float_good(spec->beta2, 1.0f) || spec->beta2 == 1.0f) {
+        return wrong_float(words, "beta2", spec->beta2, "not within 0 and 1, 1 excluded");
+    }
+    if (!float_good(spec->epsilon, 1.0f) || spec->epsilon < least) {
+        return wrong_float(words, "epsilon", spec->epsilon, "not within 1e-30 and 1");
+    }
+    return GK_OK;
+}
+
 static enum gk_err check_optimizer(const struct gk_spec *spec, struct gk_words *words)
 {
     const float most = 1e30f; /* keeps every product of two finite */
-    bool momentum =
-        spec->optimizer == GK_OPTIMIZER_MOMENTUM || spec->optimizer == GK_OPTIMIZER_NESTEROV;
-    enum gk_err err = check_choice("optimizer", spec->optimizer, GK_OPTIMIZER_NESTEROV,
-                                   GK_OPTIMIZER_ADAMW, words);
+    bool momentum = spec->optimizer >= GK_OPTIMIZER_MOMENTUM;
+    enum gk_err err =
+        check_choice("optimizer", spec->optimizer, GK_OPTIMIZER_ADAMW, GK_OPTIMIZER_ADAMW, words);
 
     if (err) {
         return err;
@@ -110,7 +132,7 @@ static enum gk_err check_optimizer(const struct gk_spec *spec, struct gk_words *
     if (!momentum && spec->momentum != 0.0f) {
         return wrong_float(words, "momentum", spec->momentum, "but the optimizer has none");
     }
-    return GK_OK;
+    return check_adamw(spec, words);
 }
 
 static enum gk_err check_schedule(const struct gk_spec *spec, struct gk_words *words)
@@ -315,6 +337,36 @@ float gk_spec_lr(const struct gk_spec *spec, uint64_t t)
         lr = lr * (double)(t + 1) / (double)spec->warmup_steps;
     }
     return (float)lr;
+}
+
+/* 1 - beta^t: squares and products in double, in a fixed order; a library's pow() may differ in the
+ * last bit from machine to machine. */
+static float bias_correction(float beta, uint64_t t)
+{
+    double power = 1.0, square = (double)beta;
+
+    for (; t > 0; t >>= 1) {
+        power = t & 1 ? power * square : power;
+        square *= square;
+    }
+    return (float)(1.0 - power);
+}
+
+struct gk_hyper gk_spec_hyper(const struct gk_spec *spec, uint64_t t)
+{
+    struct gk_hyper hyper = {
+        .lr = gk_spec_lr(spec, t),
+        .momentum = spec->momentum,
+        .weight_decay = spec->weight_decay,
+    };
+
+    if (spec->optimizer == GK_OPTIMIZER_ADAMW) {
+        hyper.beta2 = spec->beta2;
+        hyper.epsilon = spec->epsilon;
+        hyper.bias1 = bias_correction(spec->momentum, t + 1);
+        hyper.bias2 = bias_correction(spec->beta2, t + 1);
+    }
+    return hyper;
 }
 
 uint32_t gk_spec_decay_ranges(const struct gk_spec *spec, uint64_t lo, uint64_t hi,

@@ -46,7 +46,9 @@ struct gk_spec {
     uint64_t steps;     /* every worker pushes steps 0 .. steps-1, then leaves */
     uint64_t push_max;  /* largest number of entries a worker pushes in a step */
     uint32_t optimizer; /* enum gk_optimizer */
-    float lr, momentum, weight_decay;
+    float lr, weight_decay;
+    float momentum;        /* ADAMW: beta1 */
+    float beta2, epsilon;  /* ADAMW */
     uint32_t schedule;     /* enum gk_schedule_kind */
     uint64_t warmup_steps; /* linear from lr / warmup to lr */
     float lr_gamma;        /* MILESTONES: factor at each */
@@ -87,6 +89,10 @@ uint64_t gk_partition_lo(uint64_t params_count, uint32_t servers, uint32_t shard
 
 /* Learning rate of optimizer step `t` (0-based; skipped versions do not count). */
 float gk_spec_lr(const struct gk_spec *spec, uint64_t t);
+
+/* What optimizer step `t` is made with, all of it: the rate, and AdamW's bias corrections of its
+ * step t + 1. */
+struct gk_hyper gk_spec_hyper(const struct gk_spec *spec, uint64_t t);
 
 /* The relative ranges of [lo, hi) that weight decay covers, merged, into `ret` (room for
  * tensors_count); count. */

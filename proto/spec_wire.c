@@ -14,7 +14,7 @@
 
 static const uint8_t magic[4] = {'G', 'K', 'S', 'P'};
 
-enum { FORMAT = 1, TENSOR_BYTES_MAX = 8 + 4 * GK_TENSOR_DIMS_MAX + GK_TENSOR_NAME_BYTES };
+enum { FORMAT = 2, TENSOR_BYTES_MAX = 8 + 4 * GK_TENSOR_DIMS_MAX + GK_TENSOR_NAME_BYTES };
 
 /* Goes on counting behind the end, so that the words can say how large the spec would have been. */
 struct writer {
@@ -97,6 +97,8 @@ enum gk_err gk_spec_encode(const struct gk_spec *spec, uint8_t *ret, size_t *ret
     put_float(&out, spec->weight_decay);
     put_float(&out, spec->lr_gamma);
     put_float(&out, spec->lr_min);
+    put_float(&out, spec->beta2);
+    put_float(&out, spec->epsilon);
     put_u32(&out, spec->schedule);
     put_u32(&out, spec->milestones_count);
     put_u32(&out, spec->tensors_count);
@@ -203,7 +205,7 @@ static enum gk_err get_fixed(struct reader *in, struct gk_spec *spec, struct gk_
 
     get(in, found, sizeof(found));
     if (memcmp(found, magic, sizeof(found)) != 0 || get_u32(in) != FORMAT) {
-        return corrupt(words, "not a job spec of format 1");
+        return corrupt(words, "not a job spec of format 2");
     }
     spec->workers = get_u32(in);
     spec->servers = get_u32(in);
@@ -221,6 +223,8 @@ static enum gk_err get_fixed(struct reader *in, struct gk_spec *spec, struct gk_
     spec->weight_decay = get_float(in);
     spec->lr_gamma = get_float(in);
     spec->lr_min = get_float(in);
+    spec->beta2 = get_float(in);
+    spec->epsilon = get_float(in);
     spec->schedule = get_u32(in);
     spec->milestones_count = get_u32(in);
     spec->tensors_count = get_u32(in);

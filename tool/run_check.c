@@ -4,12 +4,14 @@
 #include "tool/run_options.h"
 
 #include "common/limits.h"
+#include "common/option_rows.h"
 #include "common/shown.h"
 #include "proto/msg.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -74,9 +76,19 @@ static const char *check_floats(const struct gk_run_options *options, struct gk_
     } floats[] = {
         {"lr", options->lr},
         {"momentum", options->momentum},
+        {"beta1", options->beta1},
+        {"beta2", options->beta2},
         {"weight-decay", options->weight_decay},
         {"lr-gamma", options->lr_gamma},
         {"lr-min", options->lr_min},
+    };
+    const struct {
+        const char *name;
+        double value;
+    } shares[] = {
+        {"momentum", options->momentum},
+        {"beta1", options->beta1},
+        {"beta2", options->beta2},
     };
 
     for (size_t i = 0; i < sizeof(floats) / sizeof(floats[0]); i++) {
@@ -85,9 +97,44 @@ static const char *check_floats(const struct gk_run_options *options, struct gk_
             return floats[i].name;
         }
     }
-    if (!((float)options->momentum < 1.0F)) {
-        gk_words_set(words, "must be less than 1 (in single precision): nothing would ever settle");
-        return "momentum";
+    for (size_t i = 0; i < sizeof(shares) / sizeof(shares[0]); i++) {
+        if (!((float)shares[i].value < 1.0F)) {
+            gk_words_set(words,
+                         "must be less than 1 (in single precision): nothing would ever settle");
+            return shares[i].name;
+        }
+    }
+    if (!((float)options->epsilon >= 1e-30F)) {
+        gk_words_set(words, "%g is less than 1e-30 in single precision", options->epsilon);
+        return "epsilon";
+    }
+    return NULL;
+}
+
+/* What is set, and the optimizer has no use for. */
+static const char *check_optimizer(const struct gk_run_options *options, struct gk_words *words)
+{
+    bool adamw = options->optimizer == GK_RUN_ADAMW;
+    bool moment = options->optimizer == GK_RUN_MOMENTUM || options->optimizer == GK_RUN_NESTEROV;
+    const struct {
+        const char *name, *usual;
+        double value;
+        bool used;
+    } all[] = {
+        {"momentum", GK_OPTION_MOMENTUM, options->momentum, moment},
+        {"beta1", GK_OPTION_BETA1, options->beta1, adamw},
+        {"beta2", GK_OPTION_BETA2, options->beta2, adamw},
+        {"epsilon", GK_OPTION_EPSILON, options->epsilon, adamw},
+    };
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        if (!all[i].used && all[i].value != strtod(all[i].usual, NULL)) {
+            gk_words_set(words, "%g needs --optimizer %s", all[i].value,
+                         i > 0   ? "adamw"
+                         : adamw ? "momentum or nesterov (adamw has --beta1)"
+                                 : "momentum or nesterov");
+            return all[i].name;
+        }
     }
     return NULL;
 }
@@ -96,6 +143,7 @@ static const char *check_rate(const struct gk_run_options *options, struct gk_wo
 {
     const char *name = check_floats(options, words);
 
+    name = name ? name : check_optimizer(options, words);
     if (name) {
         return name;
     }

@@ -76,11 +76,18 @@ static const struct gk_option options_table[] = {
      "How entries are selected (gkps-worker --help explains them).", NULL, "Compression"},
     {"density", GK_OPTION_FLOAT, AT(density), "0.01", NULL, DENSITY_MIN, 1, "R",
      "Part of the entries that a worker pushes in a step.", NULL, "Compression"},
-    {"optimizer", GK_OPTION_CHOICE, AT(optimizer), "momentum", "none|sgd|momentum|nesterov", 0, 0,
-     "NAME", "Optimizer on the servers.", NULL, "Optimizer"},
-    {"lr", GK_OPTION_FLOAT, AT(lr), "0.1", NULL, 0, 1e6, "X", "Learning rate.", NULL, "Optimizer"},
-    {"momentum", GK_OPTION_FLOAT, AT(momentum), "0.9", NULL, 0, 1, "X", "Momentum.", NULL,
-     "Optimizer"},
+    {"optimizer", GK_OPTION_CHOICE, AT(optimizer), "momentum", "none|sgd|momentum|nesterov|adamw",
+     0, 0, "NAME", "Optimizer on the servers.", NULL, "Optimizer"},
+    {"lr", GK_OPTION_FLOAT, AT(lr), "0.1", NULL, 0, 1e6, "X",
+     "Learning rate; adamw is used with smaller ones, like 0.001.", NULL, "Optimizer"},
+    {"momentum", GK_OPTION_FLOAT, AT(momentum), GK_OPTION_MOMENTUM, NULL, 0, 1, "X",
+     "Momentum of momentum and nesterov.", NULL, "Optimizer"},
+    {"beta1", GK_OPTION_FLOAT, AT(beta1), GK_OPTION_BETA1, NULL, 0, 1, "X",
+     "How slowly adamw forgets gradients.", NULL, "Optimizer"},
+    {"beta2", GK_OPTION_FLOAT, AT(beta2), GK_OPTION_BETA2, NULL, 0, 1, "X",
+     "How slowly adamw forgets their squares.", NULL, "Optimizer"},
+    {"epsilon", GK_OPTION_FLOAT, AT(epsilon), GK_OPTION_EPSILON, NULL, 1e-30, 1, "X",
+     "What adamw adds to the root of the squares.", NULL, "Optimizer"},
     {"weight-decay", GK_OPTION_FLOAT, AT(weight_decay), "0", NULL, 0, 1e3, "X",
      "Weight decay (not on biases and norms).", NULL, "Optimizer"},
     {"schedule", GK_OPTION_CHOICE, AT(schedule), "constant", "constant|milestones|cosine", 0, 0,
@@ -128,9 +135,9 @@ static const struct gk_program program = {
 
 /* What a worker needs beside its place in the job. */
 static const char *const worker_options[] = {
-    "model",     "data",   "compressor", "density",      "steps",      "batch",
-    "optimizer", "lr",     "momentum",   "weight-decay", "schedule",   "milestones",
-    "lr-gamma",  "lr-min", "warmup",     "seed",         "eval-every", "nonfinite",
+    "model",      "data",     "compressor", "density", "steps",   "batch",        "optimizer",
+    "lr",         "momentum", "beta1",      "beta2",   "epsilon", "weight-decay", "schedule",
+    "milestones", "lr-gamma", "lr-min",     "warmup",  "seed",    "eval-every",   "nonfinite",
 };
 
 /* Which policies need a state directory, and were asked for without one; NULL: none. */

@@ -18,7 +18,7 @@ enum { GK_RUN_ADDRESS_BYTES = 64 }; /* of one server, with its terminator */
 struct gk_run_options {
     uint64_t servers, workers, steps, batch, warmup, seed, eval_every, deadline, keep_versions;
     const char *data, *milestones, *job, *summary, *faults, *state_dir, *init;
-    double density, lr, momentum, weight_decay, lr_gamma, lr_min;
+    double density, lr, momentum, beta1, beta2, epsilon, weight_decay, lr_gamma, lr_min;
     uint32_t model, compressor, optimizer, schedule, nonfinite, restart, sync, log_format,
         log_level;
     bool quiet, fresh;
@@ -48,6 +48,13 @@ void gk_run_config_fini(struct gk_run_config *run); /* accepts a zeroed one */
  * *ret_data: the reason is a missing data file, which has an exit code of its own. */
 const char *gk_run_check(const struct gk_run_config *run, bool *ret_data, struct gk_words *words);
 
+enum gk_run_optimizer { /* of `optimizer` */
+                        GK_RUN_NONE,
+                        GK_RUN_SGD,
+                        GK_RUN_MOMENTUM,
+                        GK_RUN_NESTEROV,
+                        GK_RUN_ADAMW,
+};
 enum gk_run_schedule { GK_RUN_CONSTANT, GK_RUN_MILESTONES, GK_RUN_COSINE }; /* of `schedule` */
 enum gk_run_restart { GK_RUN_RESTART_NEVER, GK_RUN_RESTART_ALWAYS }; /* values of `restart` */
 

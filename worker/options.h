@@ -15,7 +15,7 @@ struct gk_worker_options {
     double density;
     uint64_t steps, batch, seed;
     uint32_t optimizer; /* positions in the choices, as all uint32_t here */
-    double lr, momentum, weight_decay;
+    double lr, momentum, beta1, beta2, epsilon, weight_decay;
     uint32_t schedule;
     const char *milestones; /* "300,600" */
     double lr_gamma, lr_min;

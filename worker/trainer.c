@@ -5,6 +5,7 @@
 #include "common/exit.h"
 #include "common/hash.h"
 #include "common/limits.h"
+#include "common/option_rows.h"
 #include "common/net/clock.h"
 #include "worker/data/data.h"
 #include "worker/model/model.h"
@@ -82,9 +83,32 @@ static enum gk_err push_max(const struct gk_worker_options *options, uint64_t pa
 }
 
 /* An option that the others would make silently idle: its name and words; NULL: there is none. */
-static const char *idle_option(const struct gk_worker_options *options, uint32_t schedule,
-                               struct gk_words *words)
+static const char *idle_option(const struct gk_worker_options *options, uint32_t optimizer,
+                               uint32_t schedule, struct gk_words *words)
 {
+    bool adamw = optimizer == GK_OPTIMIZER_ADAMW;
+    const struct {
+        const char *name, *usual;
+        double value;
+        bool used;
+        const char *needs;
+    } of_optimizers[] = {
+        {"momentum", GK_OPTION_MOMENTUM, options->momentum,
+         optimizer >= GK_OPTIMIZER_MOMENTUM && !adamw,
+         adamw ? "momentum or nesterov (adamw has --beta1)" : "momentum or nesterov"},
+        {"beta1", GK_OPTION_BETA1, options->beta1, adamw, "adamw"},
+        {"beta2", GK_OPTION_BETA2, options->beta2, adamw, "adamw"},
+        {"epsilon", GK_OPTION_EPSILON, options->epsilon, adamw, "adamw"},
+    };
+
+    for (size_t i = 0; i < sizeof(of_optimizers) / sizeof(of_optimizers[0]); i++) {
+        if (!of_optimizers[i].used &&
+            of_optimizers[i].value != strtod(of_optimizers[i].usual, NULL)) {
+            gk_words_set(words, "%g needs --optimizer %s", of_optimizers[i].value,
+                         of_optimizers[i].needs);
+            return of_optimizers[i].name;
+        }
+    }
     if (options->milestones[0] && schedule != GK_SCHEDULE_MILESTONES) {
         gk_words_set(words, "'%.60s' needs --schedule milestones", options->milestones);
         return "milestones";
@@ -96,15 +120,32 @@ static const char *idle_option(const struct gk_worker_options *options, uint32_t
     return NULL;
 }
 
+static void set_optimizer(const struct gk_worker_options *options, uint32_t optimizer,
+                          struct gk_spec *spec)
+{
+    spec->optimizer = optimizer;
+    spec->lr = (float)options->lr;
+    spec->weight_decay = (float)options->weight_decay;
+    if (optimizer == GK_OPTIMIZER_ADAMW) {
+        spec->momentum = (float)options->beta1;
+        spec->beta2 = (float)options->beta2;
+        spec->epsilon = (float)options->epsilon;
+    } else if (optimizer >= GK_OPTIMIZER_MOMENTUM) {
+        spec->momentum = (float)options->momentum;
+    }
+}
+
 static enum gk_err make_spec(struct gk_trainer *trainer, int *ret_exit, struct gk_words *words)
 {
     static const uint32_t optimizers[] = {GK_OPTIMIZER_NONE, GK_OPTIMIZER_SGD,
-                                          GK_OPTIMIZER_MOMENTUM, GK_OPTIMIZER_NESTEROV};
+                                          GK_OPTIMIZER_MOMENTUM, GK_OPTIMIZER_NESTEROV,
+                                          GK_OPTIMIZER_ADAMW};
     static const uint32_t schedules[] = {GK_SCHEDULE_CONSTANT, GK_SCHEDULE_MILESTONES,
                                          GK_SCHEDULE_COSINE};
     const struct gk_worker_options *options = trainer->options;
     struct gk_spec *spec = &trainer->spec;
-    const char *idle = idle_option(options, schedules[options->schedule], words);
+    const char *idle =
+        idle_option(options, optimizers[options->optimizer], schedules[options->schedule], words);
     enum gk_err err;
 
     if (idle) {
@@ -118,10 +159,7 @@ static enum gk_err make_spec(struct gk_trainer *trainer, int *ret_exit, struct g
     spec->nonfinite_policy = options->nonfinite;
     spec->seed = options->seed;
     spec->steps = options->steps;
-    spec->optimizer = optimizers[options->optimizer];
-    spec->lr = (float)options->lr;
-    spec->momentum = options->optimizer >= 2 ? (float)options->momentum : 0;
-    spec->weight_decay = (float)options->weight_decay;
+    set_optimizer(options, optimizers[options->optimizer], spec);
     spec->schedule = schedules[options->schedule];
     spec->warmup_steps = options->warmup;
     if (spec->schedule == GK_SCHEDULE_MILESTONES) {

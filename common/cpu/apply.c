@@ -18,7 +18,7 @@ struct apply {
     uint64_t *cursors; /* per update: entries done */
     float *spread;     /* one tile of sums, all +0 between uses */
     void (*with_moment)(float *restrict p, float *restrict m, const float *restrict sums,
-                        uint64_t n, const struct gk_cpu_step *step); /* NULL: SGD */
+                        uint64_t n, const struct gk_cpu_step *step); /* NULL: SGD, AdamW */
     uint32_t decay_at; /* the first decay range that ends behind the tile's start */
 };
 
@@ -37,7 +37,9 @@ static void run_dense(const struct apply *apply, const struct part *part, struct
     const float *sums = part->sums + (run.lo - part->tile.lo);
     uint64_t n = run.hi - run.lo;
 
-    if (apply->with_moment) {
+    if (args->optimizer == GK_OPTIMIZER_ADAMW) {
+        apply->loops->adamw(args->p + run.lo, args->m + run.lo, args->v + run.lo, sums, n, step);
+    } else if (apply->with_moment) {
         apply->with_moment(args->p + run.lo, args->m + run.lo, sums, n, step);
     } else {
         apply->loops->sgd(args->p + run.lo, sums, n, step);
@@ -63,21 +65,30 @@ static bool untouched_stay(const struct apply *apply, const struct gk_update *up
 {
     const struct gk_hyper *hyper = &update->hyper;
 
-    return !apply->with_moment && !signbit(hyper->lr) && isfinite(hyper->lr) &&
-           (!decays || hyper->weight_decay == 0);
+    return apply->args->optimizer == GK_OPTIMIZER_SGD && !signbit(hyper->lr) &&
+           isfinite(hyper->lr) && (!decays || hyper->weight_decay == 0);
 }
 
 static void run_one(const struct apply *apply, struct part *part, struct gk_range run, bool decays)
 {
     const struct gk_hyper *hyper = &part->update->hyper;
-    const struct gk_cpu_step step = {
+    struct gk_cpu_step step = {
         .samples = (float)part->update->samples,
         .minus_lr = -hyper->lr,
         .momentum = hyper->momentum,
         .weight_decay = hyper->weight_decay,
         .decays = decays,
+        .fresh1 = 1.0f - hyper->momentum,
+        .beta2 = hyper->beta2,
+        .fresh2 = 1.0f - hyper->beta2,
+        .bias2 = hyper->bias2,
+        .epsilon = hyper->epsilon,
+        .minus_decay = -(hyper->lr * hyper->weight_decay),
     };
 
+    if (apply->args->optimizer == GK_OPTIMIZER_ADAMW) { /* the others have no bias */
+        step.minus_rate = -(hyper->lr / hyper->bias1);
+    }
     if (part->sums) {
         run_dense(apply, part, run, &step);
     } else {
@@ -190,11 +201,12 @@ struct gk_ticket gk_cpu_apply(struct gk_queue *queue, const struct gk_apply_args
         apply.with_moment = queue->loops->momentum;
     } else if (args->optimizer == GK_OPTIMIZER_NESTEROV) {
         apply.with_moment = queue->loops->nesterov;
-    } else if (args->optimizer != GK_OPTIMIZER_SGD) {
+    } else if (args->optimizer != GK_OPTIMIZER_SGD && args->optimizer != GK_OPTIMIZER_ADAMW) {
         queue->err = GK_E_UNSUPPORTED;
         return done;
     }
-    GK_ASSERT(!apply.with_moment || args->m);
+    GK_ASSERT(args->m || args->optimizer == GK_OPTIMIZER_SGD);
+    GK_ASSERT(args->v || args->optimizer != GK_OPTIMIZER_ADAMW);
     for (uint32_t u = 0; u < args->updates_count; u++) {
         const struct gk_update *update = &args->updates[u];
 

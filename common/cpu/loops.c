@@ -208,6 +208,20 @@ static void nesterov(float *restrict p, float *restrict m, const float *restrict
     }
 }
 
+static void adamw(float *restrict p, float *restrict m, float *restrict v,
+                  const float *restrict sums, uint64_t n, const struct gk_cpu_step *step)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        float g = sums[i] / step->samples;
+        float x = step->decays ? fmaf(step->minus_decay, p[i], p[i]) : p[i];
+        float square = fmaf(step->beta2, v[i], step->fresh2 * g * g);
+
+        m[i] = moment(m[i], step->fresh1 * g, step->momentum);
+        v[i] = square < 0x1p-126f ? 0.0f : square;
+        p[i] = fmaf(step->minus_rate, m[i] / (sqrtf(v[i] / step->bias2) + step->epsilon), x);
+    }
+}
+
 const struct gk_cpu_loops gk_cpu_loops_reference = {
     .name = "cpu reference",
     .add_append = add_append,
@@ -225,4 +239,5 @@ const struct gk_cpu_loops gk_cpu_loops_reference = {
     .sgd_sparse = sgd_sparse,
     .momentum = momentum,
     .nesterov = nesterov,
+    .adamw = adamw,
 };

@@ -37,9 +37,15 @@ struct gk_cpu_moments {
 struct gk_cpu_step {
     float samples;
     float minus_lr;
-    float momentum;
+    float momentum; /* or beta1 */
     float weight_decay;
     bool decays;
+    /* AdamW. */
+    float fresh1; /* 1 - beta1 */
+    float beta2, fresh2;
+    float bias2, epsilon;
+    float minus_rate;  /* -(lr / bias1) */
+    float minus_decay; /* -(lr weight_decay) */
 };
 
 struct gk_cpu_loops {
@@ -80,6 +86,8 @@ struct gk_cpu_loops {
                      const struct gk_cpu_step *step);
     void (*nesterov)(float *restrict p, float *restrict m, const float *restrict sums, uint64_t n,
                      const struct gk_cpu_step *step);
+    void (*adamw)(float *restrict p, float *restrict m, float *restrict v,
+                  const float *restrict sums, uint64_t n, const struct gk_cpu_step *step);
 };
 
 extern const struct gk_cpu_loops gk_cpu_loops_reference;

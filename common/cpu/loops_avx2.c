@@ -329,6 +329,36 @@ static void nesterov(float *restrict p, float *restrict m, const float *restrict
     gk_cpu_loops_reference.nesterov(p + full, m + full, sums + full, n - full, step);
 }
 
+static void adamw(float *restrict p, float *restrict m, float *restrict v,
+                  const float *restrict sums, uint64_t n, const struct gk_cpu_step *step)
+{
+    const __m256 beta1 = _mm256_set1_ps(step->momentum), fresh1 = _mm256_set1_ps(step->fresh1);
+    const __m256 beta2 = _mm256_set1_ps(step->beta2), fresh2 = _mm256_set1_ps(step->fresh2);
+    const __m256 bias2 = _mm256_set1_ps(step->bias2), epsilon = _mm256_set1_ps(step->epsilon);
+    const __m256 samples = _mm256_set1_ps(step->samples), least = _mm256_set1_ps(0x1p-126f);
+    const __m256 rate = _mm256_set1_ps(step->minus_rate);
+    const __m256 decay = _mm256_set1_ps(step->minus_decay);
+    const bool decays = step->decays;
+    const uint64_t full = n / 8 * 8;
+
+    for (uint64_t i = 0; i < full; i += 8) {
+        __m256 g = _mm256_div_ps(_mm256_loadu_ps(sums + i), samples);
+        __m256 x = _mm256_loadu_ps(p + i);
+        __m256 first = moment8(_mm256_loadu_ps(m + i), _mm256_mul_ps(fresh1, g), beta1);
+        __m256 second = _mm256_fmadd_ps(beta2, _mm256_loadu_ps(v + i),
+                                        _mm256_mul_ps(_mm256_mul_ps(fresh2, g), g));
+        __m256 root;
+
+        x = decays ? _mm256_fmadd_ps(decay, x, x) : x;
+        second = _mm256_and_ps(second, _mm256_cmp_ps(second, least, _CMP_NLT_UQ));
+        root = _mm256_add_ps(_mm256_sqrt_ps(_mm256_div_ps(second, bias2)), epsilon);
+        _mm256_storeu_ps(m + i, first);
+        _mm256_storeu_ps(v + i, second);
+        _mm256_storeu_ps(p + i, _mm256_fmadd_ps(rate, _mm256_div_ps(first, root), x));
+    }
+    gk_cpu_loops_reference.adamw(p + full, m + full, v + full, sums + full, n - full, step);
+}
+
 const struct gk_cpu_loops gk_cpu_loops_avx2 = {
     .name = "cpu avx2",
     .add_append = gk_avx2_add_append,
@@ -346,4 +376,5 @@ const struct gk_cpu_loops gk_cpu_loops_avx2 = {
     .sgd_sparse = sgd_sparse,
     .momentum = momentum,
     .nesterov = nesterov,
+    .adamw = adamw,
 };

@@ -281,11 +281,7 @@ void gk_server_round_record(const struct gk_server *server, struct gk_record *re
     record->step = server->image->version;
     record->optimizer_step = server->image->optimizer_step;
     record->optimizer = spec->optimizer;
-    record->hyper = (struct gk_hyper){
-        .lr = gk_spec_lr(spec, server->image->optimizer_step),
-        .momentum = spec->momentum,
-        .weight_decay = spec->weight_decay,
-    };
+    record->hyper = gk_spec_hyper(spec, server->image->optimizer_step);
     record->samples = round->samples;
     record->hashed = server->image->version % GK_HASH_EVERY == 0;
     record->state_hash = record->hashed ? server->live.hasher.state : 0;

@@ -87,4 +87,9 @@ void seeds_wire(void)
     job.spec.optimizer = GK_OPTIMIZER_SGD;
     job.spec.momentum = 0;
     write_spec("constant", &job.spec);
+    job.spec.optimizer = GK_OPTIMIZER_ADAMW;
+    job.spec.momentum = 0.9f;
+    job.spec.beta2 = 0.999f;
+    job.spec.epsilon = 1e-8f;
+    write_spec("adamw", &job.spec);
 }

@@ -23,8 +23,8 @@ def test_operators_and_optimizers():
     by_name = {name: value for value, name in hashes}
     expect(by_name["topk"] == by_name["gaussk"], f"gaussk is not topk: {by_name}")
     expect(len(set(by_name.values())) == 4, f"operators that should differ do not: {by_name}")
-    for optimizer in ("sgd", "nesterov"):
-        summary = train("--optimizer", optimizer, "--schedule", "cosine", "--warmup", 5, "--weight-decay", 1e-4, *SHORT)
+    for optimizer in ("sgd", "nesterov", "adamw"):
+        summary = train("--optimizer", optimizer, "--lr", 0.01, "--schedule", "cosine", "--warmup", 5, "--weight-decay", 1e-4, *SHORT)
         expect(summary["steps"] == 40, f"{optimizer}: {summary}")
 
 

@@ -14,20 +14,20 @@
 static void copy_shadow(const struct gk_sim *sim, struct gk_sim_shadow *target,
                         const struct gk_sim_shadow *source)
 {
-    float *momentum = target->momentum;
+    float *moments = target->moments;
     bool excused = target->excused;
 
     *target = *source;
-    target->momentum = momentum;
+    target->moments = moments;
     target->excused = excused;
-    memcpy(momentum, source->momentum, sim->options.params_count * sizeof(*momentum));
+    memcpy(moments, source->moments, 2 * sim->options.params_count * sizeof(*moments));
 }
 
 static void entry_new(const struct gk_sim *sim, struct gk_sim_entry *entry)
 {
     memset(entry, 0, sizeof(*entry));
-    entry->shadow.momentum = calloc(sim->options.params_count, sizeof(float));
-    GK_ASSERT(entry->shadow.momentum);
+    entry->shadow.moments = calloc(2 * sim->options.params_count, sizeof(float));
+    GK_ASSERT(entry->shadow.moments);
 }
 
 /* A copy of the last offer at the end. */
@@ -50,7 +50,7 @@ static void append(struct gk_sim *sim, struct gk_sim_history *history)
 static void cut(struct gk_sim_history *history, uint32_t count)
 {
     while (history->count > count) {
-        free(history->entries[--history->count].shadow.momentum);
+        free(history->entries[--history->count].shadow.moments);
     }
 }
 
@@ -58,7 +58,7 @@ void gk_sim_history_free(struct gk_sim_history *history)
 {
     cut(history, 0);
     free(history->entries);
-    free(history->maybe.shadow.momentum);
+    free(history->maybe.shadow.moments);
     memset(history, 0, sizeof(*history));
 }
 

@@ -24,8 +24,8 @@ void gk_sim_ledger_init(struct gk_sim *sim)
     ledger->union_there = calloc(o->params_count, sizeof(bool));
     GK_ASSERT(ledger->pushes && ledger->params && ledger->sum && ledger->union_there);
     for (uint32_t s = 0; s < o->servers; s++) {
-        ledger->shadows[s].momentum = calloc(o->params_count, sizeof(float));
-        GK_ASSERT(ledger->shadows[s].momentum);
+        ledger->shadows[s].moments = calloc(2 * o->params_count, sizeof(float));
+        GK_ASSERT(ledger->shadows[s].moments);
     }
 }
 
@@ -45,7 +45,7 @@ void gk_sim_ledger_fini(struct gk_sim *sim)
         }
     }
     for (uint32_t s = 0; s < sim->options.servers; s++) {
-        free(ledger->shadows[s].momentum);
+        free(ledger->shadows[s].moments);
         gk_sim_history_free(&ledger->histories[s]);
     }
     free(ledger->pushes);
@@ -58,10 +58,10 @@ void gk_sim_ledger_fini(struct gk_sim *sim)
 void gk_sim_ledger_forget(struct gk_sim *sim, uint32_t shard)
 {
     struct gk_sim_shadow *shadow = &sim->ledger.shadows[shard];
-    float *momentum = shadow->momentum;
+    float *moments = shadow->moments;
 
-    memset(momentum, 0, sim->options.params_count * sizeof(*momentum));
-    *shadow = (struct gk_sim_shadow){.momentum = momentum};
+    memset(moments, 0, 2 * sim->options.params_count * sizeof(*moments));
+    *shadow = (struct gk_sim_shadow){.moments = moments};
     if (sim->shards[shard].disk) {
         gk_sim_history_begin(sim, shard);
     }
@@ -404,7 +404,7 @@ static void advance(struct gk_sim *sim, uint32_t shard, const struct gk_record *
     struct gk_sim_vector vector = {.lo = lo,
                                    .hi = hi,
                                    .params = ledger->params + record->version * d,
-                                   .momentum = shadow->momentum,
+                                   .moments = shadow->moments,
                                    .sum = ledger->sum};
 
     memcpy(vector.params + lo, ledger->params + (record->version - 1) * d + lo,
@@ -508,11 +508,13 @@ void gk_sim_ledger_applied(struct gk_sim *sim, uint32_t shard)
     const struct gk_sim_shadow *shadow = &sim->ledger.shadows[shard];
     uint64_t lo = sim->job.lo[shard], bytes = (sim->job.lo[shard + 1] - lo) * sizeof(float);
     const float *params = gk_server_plane(sim->shards[shard].core, 0);
-    const float *momentum = gk_server_plane(sim->shards[shard].core, 1);
+    const float *first = gk_server_plane(sim->shards[shard].core, 1);
+    const float *second = gk_server_plane(sim->shards[shard].core, 2);
 
     if (memcmp(params, sim->ledger.params + shadow->version * sim->options.params_count + lo,
                bytes) != 0 ||
-        (momentum && memcmp(momentum, shadow->momentum + lo, bytes) != 0)) {
+        (first && memcmp(first, shadow->moments + lo, bytes) != 0) ||
+        (second && memcmp(second, shadow->moments + sim->options.params_count + lo, bytes) != 0)) {
         gk_sim_fail(sim, "P2", "shard %u: the planes of version %" PRIu64 " are wrong", shard,
                     shadow->version);
     }

@@ -42,7 +42,7 @@ static void draw_job(struct gk_sim_options *o, struct gk_sim_rng *rng)
     o->worker_chunk = chunks[gk_sim_below(rng, sizeof(chunks) / sizeof(chunks[0]))];
     o->server_chunk =
         o->worker_chunk > 4 && gk_sim_chance(rng, 1, 2) ? o->worker_chunk / 2 : o->worker_chunk;
-    o->optimizer = (uint32_t)gk_sim_between(rng, GK_OPTIMIZER_NONE, GK_OPTIMIZER_NESTEROV);
+    o->optimizer = (uint32_t)gk_sim_between(rng, GK_OPTIMIZER_NONE, GK_OPTIMIZER_ADAMW);
     if (o->optimizer == GK_OPTIMIZER_NONE && gk_sim_chance(rng, 3, 4)) {
         o->optimizer = GK_OPTIMIZER_MOMENTUM;
     }

@@ -44,6 +44,8 @@ bool gk_sim_job_init(struct gk_sim *sim)
         .lr = o->lr,
         .momentum = o->momentum,
         .weight_decay = o->weight_decay,
+        .beta2 = o->optimizer == GK_OPTIMIZER_ADAMW ? 0.999f : 0,
+        .epsilon = o->optimizer == GK_OPTIMIZER_ADAMW ? 1e-8f : 0,
         .schedule = GK_SCHEDULE_CONSTANT,
         .warmup_steps = o->warmup ? 2 : 0,
         .model = "toy",
@@ -66,7 +68,8 @@ bool gk_sim_job_init(struct gk_sim *sim)
 
 /* State of the sequential job. */
 struct sequence {
-    float *momentum, *gradient, *sum;
+    float *moments; /* [2 * d] */
+    float *gradient, *sum;
     float *residuals; /* [workers * d] */
     uint64_t *order;
     uint64_t optimizer_step;
@@ -116,19 +119,40 @@ static bool decays(const struct gk_sim_job *job, uint64_t i)
     return i < bias->offset || i >= bias->offset + bias->count;
 }
 
+static void adamw(const struct gk_sim *sim, const struct gk_hyper *hyper, uint64_t i, float g,
+                  const struct gk_sim_vector *vector)
+{
+    float *p = &vector->params[i], *m = &vector->moments[i];
+    float *v = &vector->moments[sim->options.params_count + i];
+
+    if (decays(&sim->job, i)) {
+        *p = fmaf(-(hyper->lr * hyper->weight_decay), *p, *p);
+    }
+    *m = fmaf(hyper->momentum, *m, (1.0f - hyper->momentum) * g);
+    *m = fabsf(*m) < 0x1p-100f ? 0 : *m;
+    *v = fmaf(hyper->beta2, *v, (1.0f - hyper->beta2) * g * g);
+    *v = *v < 0x1p-126f ? 0 : *v;
+    *p = fmaf(-(hyper->lr / hyper->bias1), *m / (sqrtf(*v / hyper->bias2) + hyper->epsilon), *p);
+}
+
 void gk_sim_oracle_apply(const struct gk_sim *sim, uint64_t optimizer_step, uint64_t samples,
                          const struct gk_sim_vector *vector)
 {
     const struct gk_spec *spec = &sim->job.spec;
-    float lr = gk_spec_lr(spec, optimizer_step);
+    struct gk_hyper hyper = gk_spec_hyper(spec, optimizer_step);
+    float lr = hyper.lr;
 
     if (samples == 0 || spec->optimizer == GK_OPTIMIZER_NONE) {
         return;
     }
     for (uint64_t i = vector->lo; i < vector->hi; i++) {
-        float *p = &vector->params[i], *m = &vector->momentum[i];
+        float *p = &vector->params[i], *m = &vector->moments[i];
         float g = vector->sum[i] / (float)samples;
 
+        if (spec->optimizer == GK_OPTIMIZER_ADAMW) {
+            adamw(sim, &hyper, i, g, vector);
+            continue;
+        }
         if (decays(&sim->job, i)) {
             g = fmaf(spec->weight_decay, *p, g);
         }
@@ -161,7 +185,7 @@ static void advance(struct gk_sim *sim, struct sequence *seq, uint64_t step)
     const float *params = sim->oracle.params + step * d;
     struct gk_sim_vector vector = {.hi = d,
                                    .params = sim->oracle.params + (step + 1) * d,
-                                   .momentum = seq->momentum,
+                                   .moments = seq->moments,
                                    .sum = seq->sum};
     uint64_t samples = 0;
 
@@ -181,7 +205,7 @@ void gk_sim_oracle_init(struct gk_sim *sim, uint32_t init)
     struct gk_sim_oracle *oracle = &sim->oracle;
     uint64_t d = o->params_count;
     struct sequence seq = {
-        .momentum = calloc(d, sizeof(float)),
+        .moments = calloc(2 * d, sizeof(float)),
         .gradient = calloc(d, sizeof(float)),
         .sum = calloc(d, sizeof(float)),
         .residuals = calloc(o->workers * d, sizeof(float)),
@@ -191,7 +215,7 @@ void gk_sim_oracle_init(struct gk_sim *sim, uint32_t init)
     gk_sim_oracle_fini(oracle);
     oracle->params = calloc((o->steps + 1) * d, sizeof(float));
     oracle->hashes = calloc((o->steps + 1) * o->servers, sizeof(uint64_t));
-    GK_ASSERT(seq.momentum && seq.gradient && seq.sum && seq.residuals && seq.order &&
+    GK_ASSERT(seq.moments && seq.gradient && seq.sum && seq.residuals && seq.order &&
               oracle->params && oracle->hashes);
     gk_sim_toy_initial(&sim->job, init, oracle->params);
     for (uint64_t t = 0; t <= o->steps; t++) {
@@ -203,7 +227,7 @@ void gk_sim_oracle_init(struct gk_sim *sim, uint32_t init)
             advance(sim, &seq, t);
         }
     }
-    free(seq.momentum);
+    free(seq.moments);
     free(seq.gradient);
     free(seq.sum);
     free(seq.residuals);

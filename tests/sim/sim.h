@@ -223,14 +223,14 @@ struct gk_sim_shadow {
     bool left[GK_SIM_RANKS_MAX];
     uint64_t left_at[GK_SIM_RANKS_MAX];
     uint32_t incarnation[GK_SIM_RANKS_MAX];
-    float *momentum;
-    uint64_t lost; /* LOST pushes committed */
-    bool excused;  /* a worker left while it was out of reach: it waits for nobody that lives */
+    float *moments; /* [2 * d] first, second */
+    uint64_t lost;  /* LOST pushes committed */
+    bool excused;   /* a worker left while it was out of reach: it waits for nobody that lives */
 };
 
 /* What a shard's log says behind one record. */
 struct gk_sim_entry {
-    struct gk_sim_shadow shadow; /* with momentum of its own */
+    struct gk_sim_shadow shadow; /* with moments of its own */
     uint32_t applied_count;      /* pushes that the record brought into the model */
     struct {
         uint32_t rank;
@@ -266,7 +266,7 @@ struct gk_sim_ledger {
 
 struct gk_sim_vector { /* global indices [lo, hi) of whole vectors */
     uint64_t lo, hi;
-    float *params, *momentum;
+    float *params, *moments; /* as in the shadow */
     const float *sum;
 };
 

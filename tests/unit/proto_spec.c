@@ -22,7 +22,7 @@ Test(proto_spec, sample_is_legal)
 
     cr_assert(gk_spec_check(&spec, &words) == GK_OK, "%s", words.text);
     cr_assert(gk_spec_encode(&spec, bytes, &count, &words) == GK_OK);
-    cr_expect(count == 104 + 16 + 8 + (8 + 8 + 7) + (8 + 4 + 5), "%zu", count);
+    cr_expect(count == 112 + 16 + 8 + (8 + 8 + 7) + (8 + 4 + 5), "%zu", count);
     cr_assert(gk_spec_decode(bytes, count, &back, &words) == GK_OK, "%s", words.text);
     cr_expect(back.workers == 4 && back.servers == 2 && back.seed == 42 && back.steps == 1000);
     cr_expect(back.push_max == 65 && back.warmup_steps == 10 && back.params_count == 650);
@@ -98,11 +98,15 @@ static struct gk_spec draw_spec(struct draw *draw, struct gk_tensor *tensors)
     spec.seed = any(draw, UINT64_MAX);
     spec.steps = 1 + any(draw, UINT32_MAX - 1);
     spec.push_max = 1 + any(draw, spec.params_count - 1);
-    spec.optimizer = 1 + below(draw, 4);
+    spec.optimizer = 1 + below(draw, 5);
     momentum = spec.optimizer >= GK_OPTIMIZER_MOMENTUM;
     spec.lr = gk_rng_float(&draw->rng, draw->next++);
     spec.momentum = momentum ? gk_rng_float(&draw->rng, draw->next++) : 0.0f;
     spec.weight_decay = gk_rng_float(&draw->rng, draw->next++);
+    if (spec.optimizer == GK_OPTIMIZER_ADAMW) {
+        spec.beta2 = gk_rng_float(&draw->rng, draw->next++);
+        spec.epsilon = 1e-30f + gk_rng_float(&draw->rng, draw->next++) * 0.5f;
+    }
     spec.schedule = 1 + below(draw, 3);
     spec.warmup_steps = any(draw, spec.steps);
     if (spec.schedule == GK_SCHEDULE_MILESTONES) {
@@ -172,7 +176,7 @@ static const struct breakage BREAKAGES[] = {
     WITH(push_max, 0, "push_max"),
     WITH(push_max, 651, "push_max"),
     WITH(optimizer, 0, "optimizer"),
-    WITH(optimizer, GK_OPTIMIZER_ADAMW, "optimizer is 5, which is reserved"),
+    WITH(optimizer, GK_OPTIMIZER_ADAMW, "epsilon"),
     WITH(optimizer, 6, "optimizer"),
     WITH(optimizer, GK_OPTIMIZER_SGD, "momentum"),
     WITH(lr, FLOAT_NAN, "lr"),
@@ -181,6 +185,9 @@ static const struct breakage BREAKAGES[] = {
     WITH(momentum, FLOAT_ONE, "momentum"),
     WITH(momentum, FLOAT_NAN, "momentum"),
     WITH(momentum, FLOAT_MINUS, "momentum"),
+    WITH(beta2, 1, "beta2"),
+    WITH(beta2, FLOAT_MINUS, "beta2"),
+    WITH(epsilon, 1, "epsilon"),
     WITH(weight_decay, FLOAT_MINUS | FLOAT_ONE, "weight_decay"),
     WITH(weight_decay, FLOAT_INF, "weight_decay"),
     WITH(schedule, 0, "schedule"),
@@ -310,8 +317,8 @@ Test(proto_spec, table_too_large)
         snprintf(tensors[i].name, sizeof(tensors[i].name), "%063u", i);
     }
     cr_expect(gk_spec_encode(&spec, bytes, &count, &words) == GK_E_LIMIT);
-    /* 104 + 16 + 8 bytes and 1024 times 12 + 64. */
-    cr_expect(strstr(words.text, "77952 bytes, 12416 more"), "%s", words.text);
+    /* 112 + 16 + 8 bytes and 1024 times 12 + 64. */
+    cr_expect(strstr(words.text, "77960 bytes, 12424 more"), "%s", words.text);
     for (uint32_t i = 0; i < GK_TENSORS_MAX; i++) {
         snprintf(tensors[i].name, sizeof(tensors[i].name), "%040u", i);
     }
@@ -356,35 +363,35 @@ Test(proto_spec, bad_bytes)
     expect_undecoded(count + 1, GK_E_CORRUPT, "behind its end");
     expect_undecoded(GK_SPEC_BYTES_MAX + 1, GK_E_CORRUPT, "64 KiB");
     bytes[0] = 'g';
-    expect_undecoded(count, GK_E_CORRUPT, "format 1");
+    expect_undecoded(count, GK_E_CORRUPT, "format 2");
     (void)sample_bytes();
-    bytes[4] = 2;
-    expect_undecoded(count, GK_E_CORRUPT, "format 1");
+    bytes[4] = 1;
+    expect_undecoded(count, GK_E_CORRUPT, "format 2");
     (void)sample_bytes();
     gk_put_u32(bytes + 8, 0);
     expect_undecoded(count, GK_E_CONFIG, "workers");
     (void)sample_bytes();
-    gk_put_u32(bytes + 96, GK_MILESTONES_MAX + 1);
+    gk_put_u32(bytes + 104, GK_MILESTONES_MAX + 1);
     expect_undecoded(count, GK_E_CORRUPT, "milestones");
     (void)sample_bytes();
-    gk_put_u32(bytes + 100, UINT32_MAX);
+    gk_put_u32(bytes + 108, UINT32_MAX);
     expect_undecoded(count, GK_E_CORRUPT, "tensors");
     (void)sample_bytes();
     gk_put_u32(bytes + 88, FLOAT_MINUS); /* lr_min = -0 */
     expect_undecoded(count, GK_E_CONFIG, "lr_min");
     (void)sample_bytes();
-    bytes[122] = 0; /* a NUL inside the model's name */
+    bytes[130] = 0; /* a NUL inside the model's name */
     expect_undecoded(count, GK_E_CORRUPT, "one form");
     (void)sample_bytes();
-    bytes[120] = GK_TENSOR_NAME_BYTES;
+    bytes[128] = GK_TENSOR_NAME_BYTES;
     expect_undecoded(count, GK_E_CORRUPT, "too long");
     (void)sample_bytes();
-    gk_put_u32(bytes + 132, GK_TENSOR_DIMS_MAX + 1);
+    gk_put_u32(bytes + 140, GK_TENSOR_DIMS_MAX + 1);
     expect_undecoded(count, GK_E_CORRUPT, "too long");
     (void)sample_bytes();
     /* Sizes whose product leaves 64 bits, or whose sum does. */
-    gk_put_u32(bytes + 136, UINT32_MAX);
-    gk_put_u32(bytes + 140, UINT32_MAX);
+    gk_put_u32(bytes + 144, UINT32_MAX);
+    gk_put_u32(bytes + 148, UINT32_MAX);
     expect_undecoded(count, GK_E_CONFIG, "tensor 0");
 }
 

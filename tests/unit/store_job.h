@@ -92,6 +92,8 @@ static inline void job_spec(struct job *job)
         .optimizer = job->options.optimizer,
         .lr = 0.1f,
         .momentum = job->options.optimizer >= GK_OPTIMIZER_MOMENTUM ? 0.9f : 0,
+        .beta2 = job->options.optimizer == GK_OPTIMIZER_ADAMW ? 0.999f : 0,
+        .epsilon = job->options.optimizer == GK_OPTIMIZER_ADAMW ? 1e-8f : 0,
         .weight_decay = job->options.seed % 2 ? 0.01f : 0,
         .schedule = GK_SCHEDULE_CONSTANT,
         .model = "toy",
@@ -238,11 +240,8 @@ static inline const struct gk_record *job_round(struct job *job)
     record->step = job->image->version;
     record->optimizer_step = job->image->optimizer_step;
     record->optimizer = job->options.optimizer;
-    record->hyper = (struct gk_hyper){
-        .lr = 0.001f * (float)(1 + job_draw(job, 100)),
-        .momentum = job->spec.momentum,
-        .weight_decay = job->spec.weight_decay,
-    };
+    record->hyper = gk_spec_hyper(&job->spec, record->optimizer_step);
+    record->hyper.lr = 0.001f * (float)(1 + job_draw(job, 100));
     job_contribute(job, kind == 0);
     record->val = job->val;
     record->count = kind == 1 ? length : 0;
@@ -275,6 +274,7 @@ static inline void job_take(struct job *job, const struct gk_record *record)
     if (record->type == GK_RECORD_INIT) {
         memcpy(job->planes[0], record->params, (job->hi - job->lo) * sizeof(float));
         memset(job->planes[1], 0, (job->hi - job->lo) * sizeof(float));
+        memset(job->planes[2], 0, (job->hi - job->lo) * sizeof(float));
     } else if (record->type == GK_RECORD_ROUND) {
         struct gk_update update = {
             .idx = record->idx,
@@ -287,6 +287,7 @@ static inline void job_take(struct job *job, const struct gk_record *record)
             .optimizer = (enum gk_optimizer)job->options.optimizer,
             .p = job->planes[0],
             .m = gk_image_planes(job->image) > 1 ? job->planes[1] : NULL,
+            .v = gk_image_planes(job->image) > 2 ? job->planes[2] : NULL,
             .len = job->hi - job->lo,
             .decay = job->decay,
             .decay_count = job->decay_count,

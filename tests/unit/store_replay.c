@@ -4,12 +4,12 @@
 #include "store_rig.h"
 
 static const uint32_t optimizers[] = {GK_OPTIMIZER_SGD, GK_OPTIMIZER_MOMENTUM,
-                                      GK_OPTIMIZER_NESTEROV, GK_OPTIMIZER_NONE};
+                                      GK_OPTIMIZER_NESTEROV, GK_OPTIMIZER_NONE, GK_OPTIMIZER_ADAMW};
 
 static struct job *any_job(uint64_t seed)
 {
     return job_new(&(struct job_options){
-        .optimizer = optimizers[seed % 4],
+        .optimizer = optimizers[seed % 5],
         .params = 96 + 16 * (seed % 7),
         .workers = 1 + (uint32_t)(seed % 4),
         .servers = 1 + (uint32_t)(seed / 4 % 2),

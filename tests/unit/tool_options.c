@@ -173,9 +173,12 @@ Test(options, every_option_judges_its_own_values)
         {"nonfinite", "abort", "|zero|skip|ignore"},
         {"compressor", "gaussk|topk|dense|gaussk-paper|randk", "|gauss|nosuchway"},
         {"density", "1|1e-9|.5", "|0|1.0001|-0.1|nan|inf|1e-10|-0"},
-        {"optimizer", "none|sgd|momentum|nesterov", "|adam"},
+        {"optimizer", "none|sgd|momentum|nesterov|adamw", "|adam"},
         {"lr", "0|-0|1e6|1e-30", "|-1|nan|inf|1e7|1e999|1e-60|0x1"},
         {"momentum", "0|0.999", "|1|-0.1|nan|1.5|0.99999999999|1e-60"},
+        {"beta1", "0.9", "0.5|1|-0.1|nan|0.99999999999|1e-60"}, /* momentum has none */
+        {"beta2", "0.999", "0.5|1|-0.1|nan|0.99999999999|1e-60"},
+        {"epsilon", "1e-8", "1e-6|0|1e-31|-0.1|nan|2"},
         {"weight-decay", "0|1000", "|-1|nan|1001|1e-60"},
         {"schedule", "constant|cosine", "|milestones|step"},
         {"milestones", "", "1|5,x|0"},
