@@ -249,15 +249,19 @@ struct gk_update {
  *   SGD:      p = fmaf(-lr, g, p)
  *   MOMENTUM: m = fmaf(mu, m, g), +0 if |m| < 2^-100;  p = fmaf(-lr, m, p)
  *   NESTEROV: m as above;  p = fmaf(-lr, fmaf(mu, m, g), p)
- *   ADAMW:    g = sum / (float)samples, without wd;  p = fmaf(-(lr wd), p, p) where decay covers
- * it; m = fmaf(beta1, m, (1 - beta1) g), +0 if |m| < 2^-100; v = fmaf(beta2, v, ((1 - beta2) g) g),
- * +0 if v < 2^-126; p = fmaf(-(lr / bias1), m / (sqrt(v / bias2) + epsilon), p) NONE:     p
- * untouched. Every product, quotient and root is rounded once to fp32, those in brackets first; v
- * is flushed where it would be denormal, because a bound of 2^-100 would show beside a small
- * epsilon.  An index that was not pushed has sum +0: it still decays and coasts. */
+ *   ADAMW:    p = fmaf(-(lr wd), p, p) where decay covers it, g without wd;
+ *             m = fmaf(beta1, m, (1 - beta1) g), +0 if |m| < 2^-100;
+ *             v = fmaf(beta2, v, ((1 - beta2) g) g), +0 if v < 2^-126;
+ *             p = fmaf(-(lr / bias1), m / (sqrt(v / bias2) + epsilon), p)
+ *   NONE:     p untouched;  m = sum / (float)samples of the last update, +0 if samples is 0.
+ *
+ * Every product, quotient and root is rounded once to fp32, those in brackets first.  v is flushed
+ * where it would be denormal and not at 2^-100, which would show beside a small epsilon.
+ *
+ * An index that was not pushed has sum +0: it still decays and coasts. */
 struct gk_apply_args {
     enum gk_optimizer optimizer;
-    float *p, *m, *v; /* m, v NULL where the optimizer has no such plane */
+    float *p, *m, *v; /* m, v NULL where the optimizer has no such plane; NONE has m */
     uint64_t len;
     const struct gk_range *decay; /* relative ranges with weight decay, ascending, disjoint */
     uint32_t decay_count;

@@ -283,6 +283,9 @@ enum gk_err gk_header_check(const struct gk_header *header, struct gk_words *wor
     if (!err && header->kind == GK_KIND_PUSH) {
         err = check_push(header, words);
     }
+    if (!err && header->kind == GK_KIND_PARAMS && header->plane != 1 && header->samples != 0) {
+        err = corrupt(words, "samples", header->samples, "but only plane 1 may be of a round");
+    }
     if (!err && header->kind == GK_KIND_INIT) {
         err = check_init(header, words);
     }

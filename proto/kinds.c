@@ -123,7 +123,8 @@ static const struct gk_kind_rule kinds[GK_KIND_MAX + 1] = {
                             .session = GK_NEED_ALWAYS,
                             .range = GK_NEED_ALWAYS},
     [GK_KIND_PARAMS] = {.name = "PARAMS",
-                        .fields = ANSWER | F(SESSION) | F(PLANE) | RANGE | ARRAYS | F(STATE_HASH),
+                        .fields = ANSWER | F(SESSION) | F(PLANE) | RANGE | F(SAMPLES) | ARRAYS |
+                                  F(STATE_HASH),
                         .session = GK_NEED_ALWAYS,
                         .range = GK_NEED_ALWAYS,
                         .arrays = GK_ARRAYS_PARAMS},

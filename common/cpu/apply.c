@@ -189,12 +189,34 @@ static void check_updates(const struct apply *apply)
     }
 }
 
+/* What the workers' own optimizers begin with: the sums of the newest version, and of no other. */
+static void put_quotients(const struct gk_cpu_loops *loops, const struct gk_apply_args *args)
+{
+    const struct gk_update *last = &args->updates[args->updates_count - 1];
+    const float samples = (float)last->samples;
+
+    if (last->samples > 0 && !last->idx) {
+        GK_ASSERT(last->n == args->len);
+        loops->divide(args->m, last->val, args->len, samples);
+        return;
+    }
+    memset(args->m, 0, args->len * sizeof(*args->m));
+    for (uint64_t j = 0; last->samples > 0 && j < last->n; j++) {
+        GK_ASSERT(last->idx[j] < args->len);
+        args->m[last->idx[j]] = last->val[j] / samples;
+    }
+}
+
 struct gk_ticket gk_cpu_apply(struct gk_queue *queue, const struct gk_apply_args *args)
 {
     const struct gk_ticket done = {0};
     struct apply apply = {.loops = queue->loops, .args = args};
 
-    if (queue->err || args->optimizer == GK_OPTIMIZER_NONE) {
+    if (queue->err || args->updates_count == 0) {
+        return done;
+    }
+    if (args->optimizer == GK_OPTIMIZER_NONE) {
+        put_quotients(queue->loops, args);
         return done;
     }
     if (args->optimizer == GK_OPTIMIZER_MOMENTUM) {

@@ -170,6 +170,13 @@ static float moment(float m, float g, float momentum)
     return fabsf(next) < 0x1p-100f ? 0.0f : next;
 }
 
+static void divide(float *restrict quotients, const float *restrict x, uint64_t n, float by)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        quotients[i] = x[i] / by;
+    }
+}
+
 static void sgd(float *restrict p, const float *restrict sums, uint64_t n,
                 const struct gk_cpu_step *step)
 {
@@ -235,6 +242,7 @@ const struct gk_cpu_loops gk_cpu_loops_reference = {
     .sum_dense = sum_dense,
     .sum_emit = sum_emit,
     .finite = finite_all,
+    .divide = divide,
     .sgd = sgd,
     .sgd_sparse = sgd_sparse,
     .momentum = momentum,

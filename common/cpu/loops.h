@@ -78,6 +78,7 @@ struct gk_cpu_loops {
     bool (*sum_emit)(float *sums, uint64_t n, uint64_t index0, struct gk_cpu_list *list);
     bool (*finite)(const float *x, uint64_t n);
 
+    void (*divide)(float *restrict quotients, const float *restrict x, uint64_t n, float by);
     void (*sgd)(float *restrict p, const float *restrict sums, uint64_t n,
                 const struct gk_cpu_step *step);
     void (*sgd_sparse)(float *restrict p, const uint32_t *restrict idx, const float *restrict sums,

@@ -229,6 +229,19 @@ static bool finite_all(const float *x, uint64_t n)
 
 /* ---- Optimizers ---- */
 
+static void divide(float *restrict quotients, const float *restrict x, uint64_t n, float by)
+{
+    const __m256 by8 = _mm256_set1_ps(by);
+    uint64_t i = 0;
+
+    for (; i + 8 <= n; i += 8) {
+        _mm256_storeu_ps(quotients + i, _mm256_div_ps(_mm256_loadu_ps(x + i), by8));
+    }
+    for (; i < n; i++) {
+        quotients[i] = x[i] / by;
+    }
+}
+
 GK_AVX2_INLINE __m256 gradient8(__m256 p, __m256 sum, const struct gk_cpu_step *step, bool decays)
 {
     __m256 g = _mm256_div_ps(sum, _mm256_set1_ps(step->samples));
@@ -372,6 +385,7 @@ const struct gk_cpu_loops gk_cpu_loops_avx2 = {
     .sum_dense = sum_dense,
     .sum_emit = gk_avx2_sum_emit,
     .finite = finite_all,
+    .divide = divide,
     .sgd = sgd,
     .sgd_sparse = sgd_sparse,
     .momentum = momentum,

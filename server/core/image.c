@@ -51,6 +51,7 @@ void gk_image_copy(struct gk_image *target, const struct gk_image *source)
 uint32_t gk_optimizer_planes(uint32_t optimizer)
 {
     switch (optimizer) {
+    case GK_OPTIMIZER_NONE:
     case GK_OPTIMIZER_MOMENTUM:
     case GK_OPTIMIZER_NESTEROV:
         return 2;
@@ -349,6 +350,7 @@ void gk_image_take(struct gk_image *image, const struct gk_record *record)
             take_contribution(image, &record->contributions[i]);
         }
         image->version = record->version;
+        image->samples = record->samples;
         image->optimizer_step += record->samples > 0 ? 1 : 0;
         break;
     case GK_RECORD_MEMBER:

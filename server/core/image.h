@@ -29,7 +29,8 @@ struct gk_image {
     uint32_t optimizer; /* enum gk_optimizer: of the spec */
     uint64_t lo, hi;    /* of the parameter vector */
     uint64_t version;
-    uint64_t optimizer_step;                   /* that the next commit takes */
+    uint64_t samples;        /* of the round that made it; 0: version 0, or nobody had any */
+    uint64_t optimizer_step; /* that the next commit takes */
     uint64_t applied, returned, skipped, lost; /* pushes that were decided, by verdict */
     struct gk_rank_row *rows;                  /* [workers], owned */
 };
@@ -42,7 +43,8 @@ void gk_image_free(struct gk_image *image); /* accepts NULL */
 /* `target` becomes equal to `source`; both have the same number of workers. */
 void gk_image_copy(struct gk_image *target, const struct gk_image *source);
 
-/* How many planes a shard with this enum gk_optimizer has: parameters, then moments. */
+/* How many planes a shard with this enum gk_optimizer has: parameters, then moments; with NONE the
+ * newest round's sum, divided by its samples. */
 uint32_t gk_optimizer_planes(uint32_t optimizer);
 uint32_t gk_image_planes(const struct gk_image *image);
 

@@ -40,6 +40,9 @@ static bool answer(struct gk_server *server, uint32_t rank, const struct gk_pull
     action->u.params.count = pull->hi - pull->lo;
     gk_server_fill(server, &action->msg.h, GK_KIND_PARAMS, rank, pull->req_id);
     action->msg.h.plane = pull->plane;
+    if (pull->plane == 1 && durable->spec.optimizer == GK_OPTIMIZER_NONE) {
+        action->msg.h.samples = server->image->samples;
+    }
     action->msg.h.lo = pull->lo;
     action->msg.h.hi = pull->hi;
     action->msg.h.count = pull->hi - pull->lo;

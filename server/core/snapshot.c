@@ -35,7 +35,8 @@ enum { /* offsets in the header */
        AT_BLOCK_FLOATS = 148,
        AT_JOB = 152,
        AT_TABLES_CRC = AT_JOB + GK_JOB_NAME_BYTES,
-       AT_REST = AT_TABLES_CRC + 4,
+       AT_SAMPLES = AT_TABLES_CRC + 4,
+       AT_REST = AT_SAMPLES + 8,
        AT_CRC = GK_SNAPSHOT_HEADER_BYTES - 4,
 };
 
@@ -109,6 +110,7 @@ static void put_head(const struct gk_image *image, const struct gk_snapshot_layo
     gk_put_u64(at + AT_STATE_HASH, facts->state_hash);
     gk_put_u32(at + AT_SPEC_BYTES, (uint32_t)image->spec_bytes);
     gk_put_u32(at + AT_BLOCK_FLOATS, layout->block_floats);
+    gk_put_u64(at + AT_SAMPLES, image->samples);
     memcpy(at + AT_JOB, facts->job, strlen(facts->job));
 }
 
@@ -239,6 +241,7 @@ enum gk_err gk_snapshot_decode(const struct gk_snapshot_head *head, const uint8_
     image->hi = shape.hi;
     image->epoch = head->epoch;
     image->version = head->version;
+    image->samples = gk_get_u64(bytes + AT_SAMPLES);
     image->incarnation = gk_get_u32(bytes + AT_INCARNATION);
     image->initialised = true;
     image->finished = (gk_get_u32(bytes + AT_FLAGS) & FLAG_FINISHED) != 0;

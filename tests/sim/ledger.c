@@ -412,6 +412,7 @@ static void advance(struct gk_sim *sim, uint32_t shard, const struct gk_record *
     gk_sim_oracle_apply(sim, shadow->optimizer_step, record->samples, &vector);
     shadow->optimizer_step += record->samples > 0;
     shadow->version = record->version;
+    shadow->samples = record->samples;
     if (sim->losses_count == 0 &&
         gk_sim_oracle_hash(vector.params, lo, hi) !=
             sim->oracle.hashes[record->version * sim->options.servers + shard]) {

@@ -43,9 +43,10 @@ static void draw_job(struct gk_sim_options *o, struct gk_sim_rng *rng)
     o->server_chunk =
         o->worker_chunk > 4 && gk_sim_chance(rng, 1, 2) ? o->worker_chunk / 2 : o->worker_chunk;
     o->optimizer = (uint32_t)gk_sim_between(rng, GK_OPTIMIZER_NONE, GK_OPTIMIZER_ADAMW);
-    if (o->optimizer == GK_OPTIMIZER_NONE && gk_sim_chance(rng, 3, 4)) {
+    if (o->optimizer == GK_OPTIMIZER_NONE && gk_sim_chance(rng, 1, 4)) {
         o->optimizer = GK_OPTIMIZER_MOMENTUM;
     }
+    o->sums = o->optimizer == GK_OPTIMIZER_NONE && gk_sim_chance(rng, 4, 5);
     o->lr = 0.015625f * (float)gk_sim_between(rng, 1, 8);
     o->momentum = o->optimizer >= GK_OPTIMIZER_MOMENTUM ? 0.9f : 0;
     o->weight_decay = gk_sim_chance(rng, 1, 2) ? 0.01f : 0;
@@ -157,7 +158,11 @@ void gk_sim_options_draw(struct gk_sim_options *options, uint64_t seed)
     draw_job(options, &rng);
     draw_times(options, &rng);
     draw_faults(&options->faults, &rng);
-    options->any_rank = gk_sim_chance(&rng, 1, 4) && !gk_sim_options_lossy(options);
+    if (options->sums) { /* parameters that are lost with their memory end the job: a story */
+        options->faults.lose_worker = options->faults.power_worker = options->faults.twin = 0;
+    }
+    options->any_rank =
+        gk_sim_chance(&rng, 1, 4) && !gk_sim_options_lossy(options) && !options->sums;
     options->faults.freeze = swarm(&rng, 30, 300);
     options->faults.freeze_us_max = gk_sim_between(&rng, 1, 300) * SECOND;
     options->deadline_us = gk_sim_chance(&rng, 1, 2) ? GK_DEADLINE_S * SECOND : 0;
@@ -214,13 +219,15 @@ void gk_sim_options_print(const struct gk_sim_options *o)
     const struct gk_sim_faults *f = &o->faults;
 
     printf("seed 0x%016" PRIx64 "\n", o->seed);
-    printf(
-        "  job: %" PRIu32 " workers, %" PRIu32 " servers, d %" PRIu64 ", %" PRIu64
-        " steps, k %" PRIu64 ", chunks of %" PRIu32 " (servers: %" PRIu32 "), optimizer %" PRIu32
-        ", lr %g%s, momentum %g, decay %g, idle %" PRIu32 "/1000, evaluation every %" PRIu64 "%s\n",
-        o->workers, o->servers, o->params_count, o->steps, o->k, o->worker_chunk, o->server_chunk,
-        o->optimizer, (double)o->lr, o->warmup ? " after a warm-up" : "", (double)o->momentum,
-        (double)o->weight_decay, o->idle, o->eval_every, o->any_rank ? ", ranks assigned" : "");
+    printf("  job: %" PRIu32 " workers, %" PRIu32 " servers, d %" PRIu64 ", %" PRIu64
+           " steps, k %" PRIu64 ", chunks of %" PRIu32 " (servers: %" PRIu32 "), optimizer %" PRIu32
+           "%s"
+           ", lr %g%s, momentum %g, decay %g, idle %" PRIu32 "/1000, evaluation every %" PRIu64
+           "%s\n",
+           o->workers, o->servers, o->params_count, o->steps, o->k, o->worker_chunk,
+           o->server_chunk, o->optimizer, o->sums ? " and one of the workers" : "", (double)o->lr,
+           o->warmup ? " after a warm-up" : "", (double)o->momentum, (double)o->weight_decay,
+           o->idle, o->eval_every, o->any_rank ? ", ranks assigned" : "");
     printf("  times (us): latency %" PRIu64 " to %" PRIu64 ", gradient %" PRIu64
            " (rank 0) %" PRIu64 " (rank 1), other work up to %" PRIu64 ", start within %" PRIu64
            ", faults until %" PRIu64 "\n",

@@ -142,7 +142,13 @@ void gk_sim_oracle_apply(const struct gk_sim *sim, uint64_t optimizer_step, uint
     struct gk_hyper hyper = gk_spec_hyper(spec, optimizer_step);
     float lr = hyper.lr;
 
-    if (samples == 0 || spec->optimizer == GK_OPTIMIZER_NONE) {
+    if (spec->optimizer == GK_OPTIMIZER_NONE) {
+        for (uint64_t i = vector->lo; i < vector->hi; i++) {
+            vector->moments[i] = samples > 0 ? vector->sum[i] / (float)samples : 0.0f;
+        }
+        return;
+    }
+    if (samples == 0) {
         return;
     }
     for (uint64_t i = vector->lo; i < vector->hi; i++) {
@@ -166,6 +172,15 @@ void gk_sim_oracle_apply(const struct gk_sim *sim, uint64_t optimizer_step, uint
         }
         *p = fmaf(-lr, spec->optimizer == GK_OPTIMIZER_NESTEROV ? fmaf(spec->momentum, *m, g) : *m,
                   *p);
+    }
+}
+
+/* Of every worker that has an optimizer of its own. */
+void gk_sim_own_step(const struct gk_sim *sim, uint64_t samples, const float *quotients,
+                     float *params)
+{
+    for (uint64_t i = 0; samples > 0 && i < sim->options.params_count; i++) {
+        params[i] = fmaf(-0.0625f, quotients[i], 0.9375f * params[i]);
     }
 }
 
@@ -197,6 +212,9 @@ static void advance(struct gk_sim *sim, struct sequence *seq, uint64_t step)
     memcpy(vector.params, params, d * sizeof(*params));
     gk_sim_oracle_apply(sim, seq->optimizer_step, samples, &vector);
     seq->optimizer_step += samples > 0;
+    if (sim->options.sums) {
+        gk_sim_own_step(sim, samples, seq->moments, vector.params);
+    }
 }
 
 void gk_sim_oracle_init(struct gk_sim *sim, uint32_t init)
@@ -220,8 +238,8 @@ void gk_sim_oracle_init(struct gk_sim *sim, uint32_t init)
     gk_sim_toy_initial(&sim->job, init, oracle->params);
     for (uint64_t t = 0; t <= o->steps; t++) {
         for (uint32_t s = 0; s < o->servers; s++) {
-            oracle->hashes[t * o->servers + s] =
-                gk_sim_oracle_hash(oracle->params + t * d, sim->job.lo[s], sim->job.lo[s + 1]);
+            oracle->hashes[t * o->servers + s] = gk_sim_oracle_hash(
+                oracle->params + (o->sums ? 0 : t * d), sim->job.lo[s], sim->job.lo[s + 1]);
         }
         if (t < o->steps) {
             advance(sim, &seq, t);

@@ -53,6 +53,7 @@ uint32_t gk_sim_proc_new(struct gk_sim *sim, uint32_t rank)
         .model_signature = sim->job.model_signature,
         .deadline_us = sim->options.deadline_us,
         .eval_every = sim->options.eval_every,
+        .sums = sim->options.sums,
         .evaluates = true,
         .chunk_floats = sim->options.worker_chunk,
         .plant = sim->options.plants.worker,
@@ -62,7 +63,10 @@ uint32_t gk_sim_proc_new(struct gk_sim *sim, uint32_t rank)
     proc->residual = calloc(d, sizeof(float));
     proc->next = calloc(d, sizeof(float));
     proc->versions = calloc(d, sizeof(uint64_t));
-    GK_ASSERT(proc->params && proc->gradient && proc->residual && proc->next && proc->versions);
+    proc->sums = calloc(d, sizeof(float));
+    proc->kept = calloc(d, sizeof(float));
+    GK_ASSERT(proc->params && proc->gradient && proc->residual && proc->next && proc->versions &&
+              proc->sums && proc->kept);
     proc->lineage = gk_sim_ledger_lineage(sim);
     core_new(sim, proc);
     return index;
@@ -78,6 +82,8 @@ void gk_sim_proc_free(struct gk_sim *sim, uint32_t index)
     free(proc->residual);
     free(proc->next);
     free(proc->versions);
+    free(proc->sums);
+    free(proc->kept);
     memset(proc, 0, sizeof(*proc));
 }
 
@@ -127,11 +133,35 @@ static void send_init(struct gk_sim *sim, struct gk_sim_proc *proc, struct gk_wo
 static void install(struct gk_sim *sim, struct gk_sim_proc *proc,
                     const struct gk_worker_action *action)
 {
-    memcpy(proc->params + action->lo, action->buf->data, (action->hi - action->lo) * sizeof(float));
+    bool moves = sim->options.sums && action->step > 0;
+
+    if (action->plane != (moves ? 1u : 0u)) {
+        gk_sim_fail(sim, "P5", "rank %u gets plane %u of version %" PRIu64, proc->rank,
+                    action->plane, action->step);
+    }
+    memcpy((moves ? proc->sums : proc->params) + action->lo, action->buf->data,
+           (action->hi - action->lo) * sizeof(float));
+    proc->sum_samples = gk_max_u64(proc->sum_samples, action->samples);
     for (uint64_t i = action->lo; i < action->hi; i++) {
         proc->versions[i] = action->step;
     }
     sim->nodes[gk_sim_proc_node(index_of(sim, proc))].progress_us = sim->now_us;
+}
+
+/* All of a version is here: the worker's own optimizer, once. */
+static void move(struct gk_sim *sim, struct gk_sim_proc *proc, uint64_t version)
+{
+    if (!sim->options.sums || proc->moved == version) {
+        return;
+    }
+    if (proc->moved + 1 != version) {
+        gk_sim_fail(sim, "P5",
+                    "rank %u has parameters of version %" PRIu64 ", and goes to %" PRIu64,
+                    proc->rank, proc->moved, version);
+    }
+    gk_sim_own_step(sim, proc->sum_samples, proc->sums, proc->params);
+    proc->sum_samples = 0;
+    proc->moved = version;
 }
 
 static void reset(struct gk_sim *sim, struct gk_sim_proc *proc)
@@ -234,6 +264,7 @@ static void perform(struct gk_sim *sim, uint32_t index, struct gk_worker_action 
         break;
     case GK_WORKER_STEP:
         proc->step = action->step;
+        move(sim, proc, action->step);
         put_work(sim, proc, GK_SIM_STEP, action->step,
                  gk_sim_work_us(sim, 2 * sim->options.step_us[proc->rank]));
         break;
@@ -252,6 +283,7 @@ static void perform(struct gk_sim *sim, uint32_t index, struct gk_worker_action 
         install(sim, proc, action);
         break;
     case GK_WORKER_EVALUATE:
+        move(sim, proc, action->step);
         put_work(sim, proc, GK_SIM_EVALUATE, action->step, gk_sim_work_us(sim, op_us_max));
         break;
     case GK_WORKER_RESET:
@@ -299,7 +331,8 @@ void gk_sim_proc_step(struct gk_sim *sim, uint32_t index, struct gk_worker_event
  * committed. */
 static void check_params(struct gk_sim *sim, const struct gk_sim_proc *proc, uint64_t version)
 {
-    const float *known = sim->ledger.params + version * sim->options.params_count;
+    const float *all = sim->options.sums ? sim->oracle.params : sim->ledger.params;
+    const float *known = all + version * sim->options.params_count;
 
     for (uint64_t i = 0; i < sim->options.params_count; i++) {
         if (proc->versions[i] != version) {
@@ -325,6 +358,7 @@ static void flip(struct gk_sim *sim, struct gk_sim_proc *proc, uint64_t step)
     proc->residual = proc->next;
     proc->next = old;
     proc->slot_step = step + 1;
+    memcpy(proc->kept, proc->params, sim->options.params_count * sizeof(float));
     gk_sim_ledger_persisted(sim, proc, step);
 }
 
@@ -451,6 +485,9 @@ static void new_life(struct gk_sim *sim, struct gk_sim_proc *proc)
     proc->config.takeover = gk_sim_chance(&sim->rng, 1, 2);
     if (!proc->lost) {
         gk_worker_restart(proc->core, proc->slot_step);
+        memcpy(proc->params, proc->kept, sim->options.params_count * sizeof(float));
+        proc->moved = proc->slot_step > 0 ? proc->slot_step - 1 : 0;
+        proc->sum_samples = 0;
         if (proc->slot_step == 0) {
             proc->rank = proc->config.rank; /* or GK_RANK_ANY: the slot knew it */
         }

@@ -140,9 +140,17 @@ static void put_work(struct gk_sim *sim, uint32_t shard, enum gk_sim_work work,
 static void check_params(struct gk_sim *sim, uint32_t shard, const struct gk_server_action *action)
 {
     const struct gk_header *h = &action->msg.h;
+    const struct gk_sim_shadow *shadow = &sim->ledger.shadows[shard];
     const float *known = sim->ledger.params + h->version * sim->options.params_count + h->lo;
 
-    if (h->version > sim->ledger.shadows[shard].version ||
+    if (h->plane == 1) {
+        known = shadow->moments + h->lo;
+    }
+    if (h->samples != (h->plane == 1 ? shadow->samples : 0)) {
+        gk_sim_fail(sim, "P5", "shard %u says %" PRIu64 " samples for plane %u of version %" PRIu64,
+                    shard, h->samples, h->plane, h->version);
+    }
+    if (h->version > shadow->version || (h->plane == 1 && h->version != shadow->version) ||
         memcmp(known, action->u.params.values, action->u.params.count * sizeof(float)) != 0) {
         gk_sim_fail(sim, "P5", "shard %u serves wrong values as version %" PRIu64, shard,
                     h->version);

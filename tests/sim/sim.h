@@ -170,7 +170,11 @@ struct gk_sim_proc {
     struct gk_worker_config config;
     struct gk_worker *core;
     float *params, *gradient, *residual, *next;
-    uint64_t *versions;   /* that each parameter was installed with */
+    uint64_t *versions; /* that each parameter was installed with */
+    float *sums;        /* of the last version, where the workers have an optimizer of their own */
+    uint64_t sum_samples; /* of any shard */
+    uint64_t moved;       /* the version that they have moved `params` to */
+    float *kept;          /* what the slot holds of `params` */
     uint64_t slot_step;   /* pushes of steps below it are in the slot; 0: the slot is empty */
     uint64_t step;        /* of the gradient in work */
     uint32_t init;        /* which initial parameters it would send */
@@ -223,9 +227,10 @@ struct gk_sim_shadow {
     bool left[GK_SIM_RANKS_MAX];
     uint64_t left_at[GK_SIM_RANKS_MAX];
     uint32_t incarnation[GK_SIM_RANKS_MAX];
-    float *moments; /* [2 * d] first, second */
-    uint64_t lost;  /* LOST pushes committed */
-    bool excused;   /* a worker left while it was out of reach: it waits for nobody that lives */
+    float *moments;   /* [2 * d] first, second; with optimizer NONE the sums over the samples */
+    uint64_t samples; /* of the last round */
+    uint64_t lost;    /* LOST pushes committed */
+    bool excused;     /* a worker left while it was out of reach: it waits for nobody that lives */
 };
 
 /* What a shard's log says behind one record. */
@@ -271,8 +276,8 @@ struct gk_sim_vector { /* global indices [lo, hi) of whole vectors */
 };
 
 struct gk_sim_oracle {
-    float *params;    /* [(steps + 1) * d] */
-    uint64_t *hashes; /* [(steps + 1) * servers] */
+    float *params;    /* [(steps + 1) * d]: what gradients are of */
+    uint64_t *hashes; /* [(steps + 1) * servers], of what the shards have */
 };
 
 struct gk_sim_failure {
@@ -393,6 +398,8 @@ struct gk_push *gk_sim_toy_push(struct gk_sim *sim, struct gk_sim_proc *proc);
 /* oracle.c */
 bool gk_sim_job_init(struct gk_sim *sim);
 void gk_sim_oracle_init(struct gk_sim *sim, uint32_t init); /* number of the initial parameters */
+void gk_sim_own_step(const struct gk_sim *sim, uint64_t samples, const float *quotients,
+                     float *params);
 void gk_sim_oracle_apply(const struct gk_sim *sim, uint64_t optimizer_step, uint64_t samples,
                          const struct gk_sim_vector *vector);
 uint64_t gk_sim_oracle_hash(const float *params, uint64_t lo, uint64_t hi);

@@ -291,6 +291,7 @@ static inline void legal_message(struct draw *draw, uint32_t kind, struct gk_msg
         legal_push(draw, msg);
     } else if (rule->arrays == GK_ARRAYS_PARAMS || rule->arrays == GK_ARRAYS_INIT) {
         legal_arrays(draw, msg);
+        msg->h.samples = msg->h.plane == 1 ? any(draw, UINT64_MAX) : 0;
     } else if (rule->arrays == GK_ARRAYS_SPEC) {
         msg->frame[msg->frames_count++] = legal_values(draw, 1 + below(draw, 200));
     } else if (rule->arrays == GK_ARRAYS_JSON) {

@@ -174,6 +174,8 @@ static const struct breakage BREAKAGES[] = {
           SET(VERDICT_INCARNATION, 1)),
     BREAK(PULL_DENSE, CORRUPT, "plane", SET(PLANE, 3)),
     BREAK(PARAMS, CORRUPT, "plane", SET(PLANE, 3)),
+    BREAK(PARAMS, CORRUPT, "samples", SET(PLANE, 0), SET(SAMPLES, 1)),
+    BREAK(PARAMS, CORRUPT, "samples", SET(PLANE, 2), SET(SAMPLES, 1)),
     BREAK(PULL_DENSE, CORRUPT, "lo is", SET(LO, 10), SET(HI, 10)),
     BREAK(PULL_DENSE, CORRUPT, "lo is", SET(LO, 0), SET(HI, 0)),
     BREAK(WELCOME, CORRUPT, "lo is", SET(LO, 10), SET(HI, 9)),

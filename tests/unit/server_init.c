@@ -187,16 +187,7 @@ Test(server_init, another_spec_gets_other_memory)
     struct rig *rig = joined(1);
 
     rig_init_chunk(rig, 0, RIG_INIT_ID);
-    rig->spec.optimizer = GK_OPTIMIZER_SGD;
-    rig->spec.momentum = 0;
-    {
-        struct gk_words words;
-
-        cr_assert(gk_spec_encode(&rig->spec, rig->spec_bytes, &rig->spec_bytes_count, &words) ==
-                      GK_OK,
-                  "%s", words.text);
-        rig->spec_hash = gk_spec_hash(rig->spec_bytes, rig->spec_bytes_count);
-    }
+    rig_set_optimizer(rig, GK_OPTIMIZER_SGD);
     rig_tick(rig, 10 * GK_PING_US);
     rig_init_chunk(rig, 0, RIG_INIT_ID + 1);
     cr_code(rig, GK_CODE_BAD_SHAPE); /* not the spec that rank 0 promised in its HELLO */

@@ -109,11 +109,24 @@ static inline void rig_init(struct rig *rig)
     }
 }
 
+/* Before START. */
+static inline void rig_set_optimizer(struct rig *rig, enum gk_optimizer optimizer)
+{
+    struct gk_words words = {""};
+
+    rig->spec.optimizer = optimizer;
+    rig->spec.momentum = optimizer >= GK_OPTIMIZER_MOMENTUM ? 0.9f : 0;
+    cr_assert(gk_spec_encode(&rig->spec, rig->spec_bytes, &rig->spec_bytes_count, &words) == GK_OK,
+              "%s", words.text);
+    rig->spec_hash = gk_spec_hash(rig->spec_bytes, rig->spec_bytes_count);
+}
+
 /* START, all HELLOs, INIT: version 0 is there. */
-static inline struct rig *rig_running(uint32_t workers)
+static inline struct rig *rig_running_with(uint32_t workers, enum gk_optimizer optimizer)
 {
     struct rig *rig = rig_new(workers, 1, 0);
 
+    rig_set_optimizer(rig, optimizer);
     rig_start(rig);
     for (uint32_t r = 0; r < workers; r++) {
         rig_hello(rig, r, 1);
@@ -122,6 +135,11 @@ static inline struct rig *rig_running(uint32_t workers)
     cr_assert(rig_view(rig).state == GK_SHARD_RUNNING);
     rig_clear(rig);
     return rig;
+}
+
+static inline struct rig *rig_running(uint32_t workers)
+{
+    return rig_running_with(workers, GK_OPTIMIZER_MOMENTUM);
 }
 
 /* The push of a rank and step, in `variant`: about a quarter of the elements, values of very

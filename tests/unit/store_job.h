@@ -316,8 +316,9 @@ static inline bool job_image_equals(const struct gk_image *a, const struct gk_im
                 a->init_id == b->init_id && a->spec_bytes == b->spec_bytes &&
                 memcmp(a->spec, b->spec, a->spec_bytes) == 0 && a->optimizer == b->optimizer &&
                 a->lo == b->lo && a->hi == b->hi && a->version == b->version &&
-                a->optimizer_step == b->optimizer_step && a->applied == b->applied &&
-                a->returned == b->returned && a->skipped == b->skipped && a->lost == b->lost;
+                a->samples == b->samples && a->optimizer_step == b->optimizer_step &&
+                a->applied == b->applied && a->returned == b->returned &&
+                a->skipped == b->skipped && a->lost == b->lost;
 
     for (uint32_t r = 0; same && r < a->workers; r++) {
         same = job_row_equals(&a->rows[r], &b->rows[r]);

@@ -22,7 +22,7 @@ struct rig_options {
     uint64_t steps;                  /* 0: 1000 */
     uint64_t eval_every, deadline_us, seed;
     uint32_t plant;
-    bool evaluates;
+    bool evaluates, sums;
     uint64_t entries;      /* of a push; 0: 4 */
     uint32_t chunk_floats; /* of a push; 0: GK_CHUNK_FLOATS */
     uint32_t pull_floats;  /* of INIT and pulls; 0: GK_CHUNK_FLOATS */
@@ -38,6 +38,8 @@ struct rig_sent {
 struct rig_install {
     uint64_t version, lo, hi;
     float first;
+    uint32_t plane;
+    uint64_t samples;
 };
 
 struct rig_trace {
@@ -89,6 +91,7 @@ static inline void rig_open(struct rig *rig, struct rig_options options)
     rig->spec.workers = options.workers;
     rig->spec.servers = options.servers;
     rig->spec.steps = options.steps;
+    rig->spec.optimizer = options.sums ? GK_OPTIMIZER_NONE : GK_OPTIMIZER_SGD;
     rig->spec.params_count = options.params;
     rig->config = (struct gk_worker_config){
         .job = "rig",
@@ -103,6 +106,7 @@ static inline void rig_open(struct rig *rig, struct rig_options options)
         .deadline_us = options.deadline_us,
         .eval_every = options.eval_every,
         .evaluates = options.evaluates,
+        .sums = options.sums,
         .chunk_floats = options.pull_floats,
         .plant = options.plant,
     };
@@ -183,8 +187,11 @@ static inline void rig_perform(struct rig *rig, struct gk_worker_action *action,
     case GK_WORKER_INSTALL:
         cr_assert(action->buf->size == (action->hi - action->lo) * sizeof(float));
         cr_assert(rig->installs_count < RIG_INSTALLS_MAX);
-        rig->installs[rig->installs_count] =
-            (struct rig_install){.version = action->step, .lo = action->lo, .hi = action->hi};
+        rig->installs[rig->installs_count] = (struct rig_install){.version = action->step,
+                                                                  .lo = action->lo,
+                                                                  .hi = action->hi,
+                                                                  .plane = action->plane,
+                                                                  .samples = action->samples};
         memcpy(&rig->installs[rig->installs_count++].first, action->buf->data, sizeof(float));
         break;
     case GK_WORKER_ARM_TIMER:

@@ -246,6 +246,8 @@ static inline void toy_params(struct toy *toy, struct toy_shard *shard,
     msg->h.lo = request->lo;
     msg->h.hi = request->hi;
     msg->h.count = count;
+    msg->h.plane = request->plane;
+    msg->h.samples = request->plane == 1 ? 100 + shard->version : 0;
     msg->h.index_encoding = GK_INDEX_DENSE;
     msg->h.value_encoding = GK_VALUE_F32;
     msg->frame[0] = gk_buf_new(count * sizeof(float));

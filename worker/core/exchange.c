@@ -171,6 +171,13 @@ static void pump_push(struct gk_worker *worker, struct gk_shard *shard)
     }
 }
 
+/* With an optimizer of their own the workers have the parameters, once they have begun together,
+ * and fetch what those are to be moved by. */
+static uint32_t wanted_plane(const struct gk_worker *worker)
+{
+    return worker->config->sums && worker->target > 0 ? 1 : 0;
+}
+
 static void pump_pull(struct gk_worker *worker, struct gk_shard *shard)
 {
     uint32_t chunk;
@@ -183,6 +190,7 @@ static void pump_pull(struct gk_worker *worker, struct gk_shard *shard)
 
         worker->stats.retries += again;
         msg->h.version = worker->target;
+        msg->h.plane = wanted_plane(worker);
         msg->h.lo = shard->lo + (uint64_t)chunk * worker->chunk_floats;
         msg->h.hi = gk_min_u64(msg->h.lo + worker->chunk_floats, shard->hi);
     }
@@ -282,7 +290,7 @@ void gk_exchange_params(struct gk_worker *worker, struct gk_shard *shard, const 
     /* P5: never another version than the one asked for. */
     if ((msg->h.version != worker->target &&
          !(worker->config->plant & GK_WORKER_PLANT_MIXED_PULL)) ||
-        msg->h.lo != lo || msg->h.hi != hi || msg->h.plane != 0) {
+        msg->h.lo != lo || msg->h.hi != hi || msg->h.plane != wanted_plane(worker)) {
         worker->stats.bad_messages++;
         return;
     }
@@ -290,6 +298,8 @@ void gk_exchange_params(struct gk_worker *worker, struct gk_shard *shard, const 
     account_params(worker);
     action = gk_worker_emit(worker, GK_WORKER_INSTALL);
     action->step = worker->target;
+    action->plane = msg->h.plane;
+    action->samples = msg->h.samples;
     action->lo = lo;
     action->hi = hi;
     action->buf = gk_buf_ref(msg->frame[0]);

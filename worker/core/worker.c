@@ -66,6 +66,7 @@ enum gk_err gk_worker_new(const struct gk_worker_config *config, struct gk_worke
     struct gk_worker *worker = calloc(1, sizeof(*worker));
 
     GK_ASSERT(config->servers > 0 && config->servers <= GK_SERVERS_MAX);
+    GK_ASSERT(!config->sums || config->spec->optimizer == GK_OPTIMIZER_NONE);
     if (!worker) {
         return GK_E_NOMEM;
     }
@@ -177,9 +178,25 @@ void gk_worker_rejoin(struct gk_worker *worker)
     set_phase(worker, GK_PHASE_JOINING);
 }
 
+/* No server has the parameters of a later version, only the newest sum. */
+static void miss_sums(struct gk_worker *worker, uint64_t version)
+{
+    gk_worker_exit(worker, GK_EXIT_PEER,
+                   "rank %u cannot have the parameters of version %llu, where the job is: with "
+                   "optimizer none the servers hold the newest sum alone, and this worker has "
+                   "nothing beyond version %llu. Stop all workers and servers, and begin a new job "
+                   "from a checkpoint that all ranks share (gkps run: with --fresh where there is "
+                   "a state directory)",
+                   worker->rank, (unsigned long long)version, (unsigned long long)worker->version);
+}
+
 /* The residual and every push in the ring belong to a past that the job has left behind. */
 static void lose_state(struct gk_worker *worker, uint64_t version)
 {
+    if (worker->config->sums) {
+        miss_sums(worker, version);
+        return;
+    }
     gk_ring_clear(worker);
     for (uint32_t i = 0; i < worker->config->servers; i++) {
         gk_window_stop(&worker->shards[i].push);
@@ -209,6 +226,9 @@ static void join(struct gk_worker *worker)
         highest = worker->next_step;
     } else if (highest > 0) {
         lose_state(worker, highest);
+        if (worker->phase == GK_PHASE_DONE) {
+            return;
+        }
     } else {
         worker->memory_incarnation = worker->incarnation;
     }
@@ -272,7 +292,9 @@ static void progress(struct gk_worker *worker)
     case GK_PHASE_EXCHANGING:
         if (gk_exchange_highest(worker) > worker->target) {
             lose_state(worker, gk_exchange_highest(worker));
-            gk_exchange_begin(worker, gk_exchange_highest(worker));
+            if (worker->phase != GK_PHASE_DONE) {
+                gk_exchange_begin(worker, gk_exchange_highest(worker));
+            }
         } else if (gk_exchange_complete(worker)) {
             account(worker);
             installed(worker);

@@ -27,6 +27,10 @@ struct gk_worker_config { /* borrowed; must outlive the core */
     uint64_t spec_hash, model_signature;
     /* Of life nonce and job uid: random in the daemon, drawn from the seed in the simulator. */
     uint64_t seed;
+    /* With optimizer NONE alone.  The worker has an optimizer of its own: it begins with the
+     * parameters of version 0, and fetches of each later version what the ranks have pushed.  Where
+     * its slot comes from there its parameters come from too; no shard has them. */
+    bool sums;
     bool takeover;         /* the launcher has reaped this rank's older life */
     uint64_t deadline_us;  /* for joining, and for a shard that went away; 0: none */
     uint64_t eval_every;   /* versions; 0: only the last one */
@@ -80,7 +84,10 @@ enum gk_worker_action_kind {
     GK_WORKER_STEP,      /* gradient at version `step`, selection, encoding */
     GK_WORKER_PERSIST,   /* residual and push of `step`, with `memory`; without a slot: at once */
     GK_WORKER_REMEMBER,  /* `identity` into the slot, before the actions behind it */
-    GK_WORKER_INSTALL,   /* values in `buf` are parameters [lo, hi) of version `step` */
+    /* Values in `buf` are of version `step`, [lo, hi).  Plane 0: the parameters.  Plane 1, with
+     * config.sums from version 1 on: the sum of the step before, divided by its `samples`, for the
+     * worker's own optimizer.  0 samples on all shards: nobody had any, no optimizer step. */
+    GK_WORKER_INSTALL,
     GK_WORKER_EVALUATE,  /* the installed parameters, version `step` */
     GK_WORKER_RESET,     /* the residual is void: set it to zero; so is what the slot holds */
     GK_WORKER_ARM_TIMER, /* one timer, absolute time at_us; replaces the former */
@@ -94,6 +101,8 @@ struct gk_worker_action {
     uint32_t rank; /* RANK */
     uint64_t step;
     uint64_t lo, hi;
+    uint32_t plane;                     /* INSTALL */
+    uint64_t samples;                   /* INSTALL of plane 1 */
     struct gk_buf *buf;                 /* INSTALL: a reference owned by the action list */
     struct gk_worker_memory memory;     /* PERSIST */
     struct gk_worker_identity identity; /* REMEMBER */
