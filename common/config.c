@@ -191,6 +191,8 @@ static enum gk_err load_all(struct load *load, int argc, char **argv)
     if (err) {
         return err;
     }
+    load->config->command = load->flags.command;
+    load->config->command_count = load->flags.command_count;
     if (load->flags.request == GK_CONFIG_HELP) {
         return print(load, gk_config_help_print(program, load->words));
     }
@@ -298,6 +300,12 @@ size_t gk_config_positional(const struct gk_config *config, const char *const **
 {
     *ret_arguments = (const char *const *)config->positional;
     return config->positional_count;
+}
+
+size_t gk_config_command(const struct gk_config *config, char *const **ret_arguments)
+{
+    *ret_arguments = config->command;
+    return config->command_count;
 }
 
 void gk_config_free(struct gk_config *config)

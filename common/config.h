@@ -61,6 +61,7 @@ struct gk_program {
     const struct gk_option *options;
     size_t options_count;
     size_t positional_max; /* arguments that are no flags; more are an error */
+    bool command; /* what stands behind -- is a command of the user's: gk_config_command() */
 };
 
 /* What to load, and into what: `values`, `values_bytes` large. */
@@ -97,6 +98,10 @@ int gk_config_blame(const struct gk_config *config, const char *name, struct gk_
 
 /* Positional arguments, at most positional_max. */
 size_t gk_config_positional(const struct gk_config *config, const char *const **ret_arguments);
+
+/* How many arguments stand behind --, and where they begin in argv; 0: there is no --.  Of a
+ * program that takes a command; an -- with nothing behind it is an error (64). */
+size_t gk_config_command(const struct gk_config *config, char *const **ret_arguments);
 
 /* The value in force as text, as it was given (booleans: "true", "false"); NULL: unset.  Owned by
  * the config.  Lets a launcher pass values on, as --name=TEXT. */

@@ -179,6 +179,20 @@ static enum gk_err read_positional(struct reader *reader)
     return GK_OK;
 }
 
+/* The rest of the line, whatever it looks like. */
+static enum gk_err read_command(struct reader *reader)
+{
+    reader->at++;
+    reader->flags.command = reader->argv + reader->at;
+    reader->flags.command_count = (size_t)(reader->argc - reader->at);
+    reader->at = reader->argc;
+    if (reader->flags.command_count == 0) {
+        gk_words_set(reader->words, "a command must follow behind --");
+        return GK_E_CONFIG;
+    }
+    return GK_OK;
+}
+
 static enum gk_err read_all(struct reader *reader)
 {
     enum gk_err err = GK_OK;
@@ -189,6 +203,8 @@ static enum gk_err read_all(struct reader *reader)
 
         if (flags_end || argument[0] != '-' || argument[1] == '\0') {
             err = read_positional(reader);
+        } else if (strcmp(argument, "--") == 0 && reader->program->command) {
+            err = read_command(reader);
         } else if (strcmp(argument, "--") == 0) {
             flags_end = true;
         } else if (strcmp(argument, "-h") == 0) {

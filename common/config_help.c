@@ -135,6 +135,8 @@ static void print_list(const struct gk_program *program)
 
 enum gk_err gk_config_help_print(const struct gk_program *program, struct gk_words *words)
 {
+    char text[HELP_TEXT_BYTES];
+
     (void)printf("usage: %s %s\n", program->name, program->usage);
     if (program->summary) {
         (void)putchar('\n');
@@ -148,12 +150,15 @@ enum gk_err gk_config_help_print(const struct gk_program *program, struct gk_wor
     print_flag("--help, -h", "Print this text and exit.");
     print_flag("--version", "Print the version and exit.");
     (void)putchar('\n');
-    print_wrapped(
+    (void)snprintf(
+        text, sizeof(text),
         "Each option is also a variable, --log-format as GKPS_LOG_FORMAT, --config as GKPS_CONFIG "
         "(an empty one counts as not set), and a key of the file, log-format. A flag wins over a "
         "variable, a variable over the file, the file over the default. Of a flag given twice the "
-        "last one counts. Arguments behind -- are not flags.",
-        0, 0);
+        "last one counts. %s",
+        program->command ? "What stands behind -- is the command, taken as it is."
+                         : "Arguments behind -- are not flags.");
+    print_wrapped(text, 0, 0);
     if (program->notes) {
         (void)printf("\n%s", program->notes);
         if (program->notes[0] && program->notes[strlen(program->notes) - 1] != '\n') {
@@ -220,5 +225,10 @@ enum gk_err gk_config_values_print(const struct gk_config *config, struct gk_wor
         print_entry(program->options[i].name, &config->entries[i], true);
     }
     print_entry("config", &config->entries[program->options_count], false);
+    for (size_t i = 0; i < config->command_count; i++) {
+        (void)fputs(i == 0 ? "# command: " : " ", stdout);
+        print_yaml(config->command[i]);
+    }
+    (void)fputs(config->command_count > 0 ? "   # behind --\n" : "", stdout);
     return gk_stdout_flush(stdout, words);
 }

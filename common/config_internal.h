@@ -29,6 +29,8 @@ struct gk_config {
     struct gk_config_entry *entries; /* one an option, and a last one for --config */
     const char **positional;
     size_t positional_count;
+    char *const *command; /* in argv */
+    size_t command_count;
 };
 
 enum gk_config_request { GK_CONFIG_RUN, GK_CONFIG_HELP, GK_CONFIG_VERSION, GK_CONFIG_PRINT };
@@ -39,6 +41,8 @@ struct gk_config_flags {
     enum gk_config_request request;
     const char **positional; /* into argv */
     size_t positional_count;
+    char *const *command; /* in argv, behind -- */
+    size_t command_count;
 };
 
 struct gk_config_file {

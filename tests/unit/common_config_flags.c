@@ -68,6 +68,42 @@ Test(config_flags, positional_arguments)
     fixture_expect_error(64, "unexpected argument 'c'; --help shows the usage");
 }
 
+Test(config_flags, a_command_is_taken_as_it_is)
+{
+    static const struct gk_option options[] = {
+        {.name = "rank", .type = GK_OPTION_UINT, .help = "Rank.", .argument = "N"}};
+    const struct gk_program program = {
+        .name = "x", .usage = "", .options = options, .options_count = 1, .command = true};
+    static char *lines[][6] = {{(char *)"x", (char *)"--rank=1", (char *)"--", (char *)"--rank=2",
+                                (char *)"--", (char *)"-q"},
+                               {(char *)"x", (char *)"--rank", (char *)"1"},
+                               {(char *)"x", (char *)"--"}};
+    struct gk_config_args args = {
+        .program = &program, .values_bytes = sizeof(uint64_t), .argv = lines[0], .argc = 6};
+    uint64_t rank = 0;
+    struct gk_config *config;
+    struct gk_words words;
+    char *const *command;
+    int code;
+
+    args.values = &rank;
+    cr_assert_eq(gk_config_load(&args, &config, &code, &words), GK_OK, "%s", words.text);
+    cr_assert_eq(rank, 1);
+    cr_assert_eq(gk_config_command(config, &command), 3);
+    cr_assert(command == lines[0] + 3);
+    gk_config_free(config);
+    args.argv = lines[1];
+    args.argc = 3;
+    cr_assert_eq(gk_config_load(&args, &config, &code, &words), GK_OK, "%s", words.text);
+    cr_assert_eq(gk_config_command(config, &command), 0);
+    gk_config_free(config);
+    args.argv = lines[2];
+    args.argc = 2;
+    cr_assert_eq(gk_config_load(&args, &config, &code, &words), GK_E_CONFIG);
+    cr_assert_eq(code, 64);
+    cr_assert_str_eq(words.text, "a command must follow behind --");
+}
+
 Test(config_flags, negative_numbers_are_values)
 {
     fixture_load("--shift", "-2.5");
