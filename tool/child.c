@@ -4,9 +4,11 @@
 #include "common/exit.h"
 #include "common/net/clock.h"
 #include "common/net/link.h"
+#include "tool/guard.h"
 #include "tool/json.h"
 
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,9 +27,19 @@ static void close_handle(struct gk_child *child, uv_handle_t *handle)
     uv_close(handle, on_handle_closed);
 }
 
+static bool streams_open(const struct gk_child *child)
+{
+    for (int i = 0; i < GK_CHILD_STREAMS; i++) {
+        if (child->streams[i].open) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void check_done(struct gk_child *child)
 {
-    if (child->done || !child->exited || child->link_open || child->error_open) {
+    if (child->done || !child->exited || child->link_open || streams_open(child)) {
         return;
     }
     child->done = true;
@@ -52,35 +64,44 @@ static void on_link_ended(void *context)
     check_done(child);
 }
 
-static void close_error(struct gk_child *child)
+static void close_stream(struct gk_child_stream *stream)
 {
-    if (!child->error_open) {
+    if (!stream->open) {
         return;
     }
-    child->error_open = false;
-    child->callbacks->before_output(child->context);
-    gk_lines_fini(&child->lines, stderr);
-    close_handle(child, (uv_handle_t *)&child->error_pipe);
+    stream->open = false;
+    stream->child->callbacks->before_output(stream->child->context);
+    gk_lines_fini(&stream->lines, stream->out);
+    close_handle(stream->child, (uv_handle_t *)&stream->pipe);
 }
 
-static void on_error_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret_buf)
+static void close_streams(struct gk_child *child)
+{
+    for (int i = 0; i < GK_CHILD_STREAMS; i++) {
+        close_stream(&child->streams[i]);
+    }
+}
+
+static void on_stream_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret_buf)
 {
     (void)handle;
     ret_buf->base = malloc(suggested);
     ret_buf->len = ret_buf->base ? suggested : 0;
 }
 
-static void on_error_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+static void on_stream_read(uv_stream_t *pipe, ssize_t n, const uv_buf_t *buf)
 {
-    struct gk_child *child = stream->data;
+    struct gk_child_stream *stream =
+        (struct gk_child_stream *)((char *)pipe - offsetof(struct gk_child_stream, pipe));
+    struct gk_child *child = stream->child;
 
     if (n > 0) {
         child->callbacks->before_output(child->context);
-        (void)gk_lines_feed(&child->lines, buf->base, (size_t)n, stderr);
+        (void)gk_lines_feed(&stream->lines, buf->base, (size_t)n, stream->out);
     }
     free(buf->base);
     if (n < 0) {
-        close_error(child);
+        close_stream(stream);
         check_done(child);
     }
 }
@@ -119,6 +140,23 @@ static enum gk_err start_error(const char *program, int status, struct gk_words 
     }
 }
 
+/* Standard output is the launcher's, since summaries may be piped from it: that of a daemon goes to
+ * standard error. */
+static void set_output(struct gk_child *child, const struct gk_child_start *start,
+                       uv_stdio_container_t *stdio)
+{
+    for (int i = 0; i < GK_CHILD_STREAMS; i++) {
+        stdio[i].flags = UV_INHERIT_FD;
+        stdio[i].data.fd = STDERR_FILENO;
+        if (child->streams[i].open) {
+            stdio[i].flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE;
+            stdio[i].data.stream = (uv_stream_t *)&child->streams[i].pipe;
+        } else if (start->capture) {
+            stdio[i].flags = UV_IGNORE;
+        }
+    }
+}
+
 static int spawn(uv_loop_t *loop, struct gk_child *child, const struct gk_child_start *start,
                  int link_fd)
 {
@@ -128,15 +166,7 @@ static int spawn(uv_loop_t *loop, struct gk_child *child, const struct gk_child_
     memset(&options, 0, sizeof(options));
     memset(stdio, 0, sizeof(stdio));
     stdio[0].flags = UV_IGNORE;
-    stdio[1].flags =
-        UV_INHERIT_FD; /* standard output is the launcher's: summaries may be piped from it */
-    stdio[1].data.fd = STDERR_FILENO;
-    stdio[2] = stdio[1];
-    if (start->capture) {
-        stdio[1].flags = UV_IGNORE;
-        stdio[2].flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE;
-        stdio[2].data.stream = (uv_stream_t *)&child->error_pipe;
-    }
+    set_output(child, start, stdio + 1);
     stdio[3].flags = UV_INHERIT_FD;
     stdio[3].data.fd = link_fd;
     options.exit_cb = on_process_exit;
@@ -163,13 +193,39 @@ static void reset(struct gk_child *child, const struct gk_child_callbacks *callb
     *child = fresh;
 }
 
-static void open_error_pipe(uv_loop_t *loop, struct gk_child *child)
+static void open_streams(uv_loop_t *loop, struct gk_child *child,
+                         const struct gk_child_start *start)
 {
-    int status = uv_pipe_init(loop, &child->error_pipe, 0);
+    FILE *const outs[GK_CHILD_STREAMS] = {start->out, stderr};
 
-    GK_ASSERT(status == 0);
-    child->error_pipe.data = child;
-    child->error_open = true;
+    for (int i = 0; i < GK_CHILD_STREAMS; i++) {
+        struct gk_child_stream *stream = &child->streams[i];
+        bool wanted = start->prefix[0] || (i == 1 && start->capture);
+        int status;
+
+        if (!wanted) {
+            continue;
+        }
+        status = uv_pipe_init(loop, &stream->pipe, 0);
+        GK_ASSERT(status == 0);
+        stream->pipe.data = child; /* as of all its handles */
+        stream->child = child;
+        stream->out = outs[i];
+        stream->open = true;
+        (void)snprintf(stream->lines.prefix, sizeof(stream->lines.prefix), "%s", start->prefix);
+    }
+}
+
+static void read_streams(struct gk_child *child)
+{
+    for (int i = 0; i < GK_CHILD_STREAMS; i++) {
+        struct gk_child_stream *stream = &child->streams[i];
+
+        if (stream->open &&
+            uv_read_start((uv_stream_t *)&stream->pipe, on_stream_alloc, on_stream_read) != 0) {
+            close_stream(stream);
+        }
+    }
 }
 
 enum gk_err gk_child_start(uv_loop_t *loop, struct gk_child *child,
@@ -185,6 +241,7 @@ enum gk_err gk_child_start(uv_loop_t *loop, struct gk_child *child,
 
     GK_ASSERT(child->done && child->closing == 0);
     reset(child, callbacks, context);
+    child->guarded = start->guarded;
     gk_restart_begin(&child->restart, gk_now_us());
     child->process.data = child;
     child->done = true;
@@ -197,14 +254,12 @@ enum gk_err gk_child_start(uv_loop_t *loop, struct gk_child *child,
         (void)close(ends[1]);
         return err;
     }
-    if (start->capture) {
-        open_error_pipe(loop, child);
-    }
+    open_streams(loop, child, start);
     status = spawn(loop, child, start, ends[1]);
     (void)close(ends[1]);
     if (status) {
         close_handle(child, (uv_handle_t *)&child->process);
-        close_error(child);
+        close_streams(child);
         gk_link_close(child->link, NULL);
         child->link = NULL;
         return start_error(start->program, status, words);
@@ -212,10 +267,7 @@ enum gk_err gk_child_start(uv_loop_t *loop, struct gk_child *child,
     child->started = true;
     child->done = false;
     child->link_open = true;
-    if (start->capture &&
-        uv_read_start((uv_stream_t *)&child->error_pipe, on_error_alloc, on_error_read) != 0) {
-        close_error(child);
-    }
+    read_streams(child);
     return GK_OK;
 }
 
@@ -225,6 +277,11 @@ void gk_child_signal(struct gk_child *child, int number)
         return;
     }
     child->killed = child->killed || number == SIGKILL;
+    if (child->guarded && number == SIGKILL) {
+        number = GK_GUARD_KILL;
+    } else if (child->guarded && number == SIGSTOP) {
+        number = GK_GUARD_STOP;
+    }
     (void)uv_process_kill(&child->process, number); /* it may end just now */
 }
 
@@ -239,7 +296,7 @@ void gk_child_tick(struct gk_child *child, uint64_t now_us)
         child->link = NULL;
     }
     child->link_open = false;
-    close_error(child);
+    close_streams(child);
     check_done(child);
 }
 
@@ -305,9 +362,18 @@ static const char *code_words(int64_t code)
     }
 }
 
+int64_t gk_child_status(const struct gk_child *child)
+{
+    if (child->term_signal) {
+        return 0;
+    }
+    return child->guarded && child->death_code ? child->death_code : child->exit_status;
+}
+
 void gk_child_reason(const struct gk_child *child, struct gk_words *words)
 {
-    const char *known = code_words(child->exit_status);
+    /* What a number means to a program of the user's, nobody here knows. */
+    const char *known = child->guarded ? NULL : code_words(child->exit_status);
     char name[32], number[80];
 
     gk_child_name(child, name, sizeof(name));
@@ -316,7 +382,8 @@ void gk_child_reason(const struct gk_child *child, struct gk_words *words)
                      child->death);
     } else if (child->term_signal) {
         signal_name(child->term_signal, number, sizeof(number));
-        gk_words_set(words, "%s was killed by %s", name, number);
+        gk_words_set(words, "%s was killed by %s%s%s", name, number, child->death[0] ? ": " : "",
+                     child->death);
     } else if (child->death[0]) {
         gk_words_set(words, "%s ended with code %d: %s", name, (int)child->exit_status,
                      child->death);
@@ -330,8 +397,13 @@ void gk_child_reason(const struct gk_child *child, struct gk_words *words)
 
 int gk_child_code(const struct gk_child *child)
 {
-    if (child->term_signal || !code_words(child->exit_status)) {
+    int64_t status = gk_child_status(child);
+
+    if (status > 0 && status < 128 && child->guarded) {
+        return (int)status;
+    }
+    if (child->term_signal || !code_words(status)) {
         return GK_EXIT_INTERNAL;
     }
-    return (int)child->exit_status;
+    return (int)status;
 }

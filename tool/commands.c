@@ -3,6 +3,7 @@
 #include "common/exit.h"
 #include "common/shown.h"
 #include "common/stdout.h"
+#include "tool/guard.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -104,6 +105,9 @@ int gk_tool_main(int argc, char **argv)
     if (strcmp(argv[1], "--version") == 0) {
         (void)printf("gkps %s\n", GK_VERSION);
         return finish();
+    }
+    if (strcmp(argv[1], GK_GUARD_NAME) == 0) {
+        return gk_tool_guard(argc - 1, argv + 1);
     }
     command = find_command(argv[1]);
     return command ? command->run(argc - 1, argv + 1) : unknown_command(argv[1]);

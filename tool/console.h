@@ -25,20 +25,4 @@ void gk_console_draw(struct gk_console *console, const char *text);
 /* Take the bar away: call before anything else is written to the terminal. */
 void gk_console_clear(struct gk_console *console);
 
-/* Lines from a stream of bytes: a log line of a child is written whole, between two drawings of the
- * bar. */
-struct gk_lines {
-    char *text; /* an unfinished line */
-    size_t used;
-};
-
-enum { GK_LINES_BYTES_MAX = 16 * 1024 }; /* a longer line is written in pieces */
-
-/* Append bytes and write what is complete to `out`.  True when something was written; the caller
- * has cleared the bar. */
-bool gk_lines_feed(struct gk_lines *lines, const char *data, size_t size, FILE *out);
-
-/* Write what is left, with a newline, and free.  Accepts a zeroed struct. */
-void gk_lines_fini(struct gk_lines *lines, FILE *out);
-
 #endif

@@ -9,8 +9,8 @@
 #include "common/net/clock.h"
 #include "tool/faults_expect.h"
 #include "tool/json.h"
+#include "tool/kin.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -294,57 +294,6 @@ static bool reap(struct trial *trial)
     }
 }
 
-/* The parent of a process, and the beginning of its command line; 0: it is gone. */
-static pid_t parent_of(const char *pid, char *ret_command, size_t room)
-{
-    char path[64], data[512];
-    const char *behind;
-    ssize_t n = -1;
-    int fd;
-
-    (void)snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) {
-        n = read(fd, data, sizeof(data) - 1);
-        (void)close(fd);
-    }
-    if (n <= 0) {
-        return 0;
-    }
-    data[n] = '\0';
-    behind = strrchr(data, ')'); /* "12 (a name) S 7 ..." */
-    (void)snprintf(ret_command, room, "process %.20s%.40s", pid,
-                   strchr(data, '(') ? strchr(data, '(') - 1 : "");
-    if (strchr(ret_command, ')')) {
-        strchr(ret_command, ')')[1] = '\0';
-    }
-    return behind && strlen(behind) > 4 ? (pid_t)strtol(behind + 4, NULL, 10) : 0;
-}
-
-/* A signal to every child that is left, and who the first one is. */
-static void signal_children(int number, struct gk_words *ret_who)
-{
-    DIR *folder = opendir("/proc");
-    const struct dirent *entry;
-    char command[96];
-
-    while (folder && (entry = readdir(folder))) {
-        if (strspn(entry->d_name, "0123456789") == strlen(entry->d_name) &&
-            parent_of(entry->d_name, command, sizeof(command)) == getpid()) {
-            if (!ret_who->text[0]) {
-                gk_words_set(ret_who, "%s", command);
-            }
-            (void)kill((pid_t)strtol(entry->d_name, NULL, 10), number);
-        }
-    }
-    if (folder) {
-        (void)closedir(folder);
-    }
-    if (!ret_who->text[0]) {
-        gk_words_set(ret_who, "a process");
-    }
-}
-
 /* Until nobody is left; who outlives the launcher for long is a leak.  A launcher that was killed
  * has not thawed whom it froze, and who stands still cannot notice that it is gone. */
 static void wait_for_orphans(struct trial *trial)
@@ -355,14 +304,14 @@ static void wait_for_orphans(struct trial *trial)
     struct gk_words ignored = {""};
 
     if (left) {
-        signal_children(SIGCONT, &ignored);
+        gk_kin_signal(SIGCONT, &ignored);
     }
     while (left && gk_now_us() < end_us) {
         look(trial, POLL_US / 1000);
         left = reap(trial);
     }
     if (left) {
-        signal_children(SIGKILL, &trial->outcome->leaked);
+        gk_kin_signal(SIGKILL, &trial->outcome->leaked);
         while (waitpid(-1, NULL, 0) > 0 || errno == EINTR) {
         }
     }

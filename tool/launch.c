@@ -5,14 +5,13 @@
 #include "common/net/clock.h"
 #include "common/net/process.h"
 #include "tool/child.h"
+#include "tool/run_command.h"
 #include "tool/units.h"
 
 #include <inttypes.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <string.h>
-
-extern char **environ; /* POSIX: not declared by any header */
 
 void gk_launch_say(struct gk_launch *launch, enum gk_log_level level, const char *id,
                    const char *format, ...)
@@ -121,7 +120,7 @@ void gk_launch_summed(struct gk_launch *launch)
     }
 }
 
-static bool workers_ended(const struct gk_launch *launch)
+bool gk_launch_workers_ended(const struct gk_launch *launch)
 {
     return gk_fleet_running(&launch->fleet, GK_ROLE_WORKER) == 0 &&
            gk_fleet_restarting(&launch->fleet, GK_ROLE_WORKER) == 0;
@@ -129,7 +128,7 @@ static bool workers_ended(const struct gk_launch *launch)
 
 static void end_workers(struct gk_launch *launch)
 {
-    if (launch->state == GK_LAUNCH_WORKERS && workers_ended(launch)) {
+    if (launch->state == GK_LAUNCH_WORKERS && gk_launch_workers_ended(launch)) {
         gk_launch_set(launch, GK_LAUNCH_SUMMARIES);
         gk_launch_summed(launch);
     }
@@ -196,7 +195,7 @@ static void say_lost(struct gk_launch *launch, const struct gk_child *child)
 {
     struct gk_words words;
 
-    if (child->role == GK_ROLE_WORKER && (child->exit_status != 0 || child->term_signal != 0)) {
+    if (child->role == GK_ROLE_WORKER && (gk_child_status(child) != 0 || child->term_signal != 0)) {
         gk_child_reason(child, &words);
         gk_launch_say(launch, GK_LOG_ERROR, "RUN-CHILD-DIED", "%s", words.text);
     }
@@ -223,7 +222,7 @@ static bool plan_restart(struct gk_launch *launch, struct gk_child *child, const
 {
     uint64_t now_us = gk_now_us();
 
-    if (gk_restart_is_futile(child->exit_status, child->term_signal) ||
+    if (gk_restart_is_futile(gk_child_status(child), child->term_signal) ||
         !gk_restart_plan(&child->restart, now_us)) {
         return false;
     }
@@ -299,8 +298,7 @@ static void end_with(struct gk_launch *launch, const struct gk_child *child, con
 /* --restart always: the run goes on if it can. */
 static void survive(struct gk_launch *launch, struct gk_child *child, const char *reason)
 {
-    bool lost = child->role == GK_ROLE_WORKER && child->term_signal == 0 &&
-                child->exit_status == GK_EXIT_PEER;
+    bool lost = child->role == GK_ROLE_WORKER && gk_child_status(child) == GK_EXIT_PEER;
 
     if (summed(launch, child)) {
         late_death(launch, child);
@@ -347,7 +345,8 @@ void gk_launch_child_done(struct gk_launch *launch, struct gk_child *child)
     case GK_LAUNCH_SUMMARIES:
         if (summed(launch, child) && child->exit_status == 0 && child->term_signal == 0) {
             end_workers(launch);
-        } else if (!gk_launch_faults_died(launch, child)) {
+        } else if (!gk_launch_faults_died(launch, child) &&
+                   !gk_launch_command_ended(launch, child)) {
             on_death(launch, child);
         }
         break;
@@ -472,8 +471,7 @@ static enum gk_err launch_init(struct gk_launch *launch, const struct gk_launch_
         (void)uv_loop_close(&launch->loop);
         return GK_E_NOMEM;
     }
-    gk_run_environment((const char *const *)environ, &launch->environment);
-    gk_progress_init(&launch->progress, launch->options->steps, gk_now_us());
+    gk_progress_init(&launch->progress, tally->steps, gk_now_us());
     launch->state = GK_LAUNCH_SERVERS;
     launch->since_us = gk_now_us();
     launch->looked_us = launch->since_us;
@@ -507,16 +505,17 @@ static void launch_fini(struct gk_launch *launch)
         gk_fleet_fini(&launch->fleet);
         gk_launch_faults_free(launch);
     } /* else: a child that cannot be killed still owns handles; the process ends anyway */
-    gk_args_fini(&launch->environment);
 }
 
 int gk_launch_run(const struct gk_launch_plan *plan, struct gk_tally *tally)
 {
     uint32_t children = tally->servers_count + tally->workers_count;
+    uint32_t outputs = gk_run_is_command(plan->run) ? tally->workers_count : 0;
+    uint32_t files = GK_PROCESS_FILES + GK_PROCESS_FILES_PER_CHILD * children + outputs;
     struct gk_launch launch;
     struct gk_words words;
 
-    if (gk_process_files(GK_PROCESS_FILES + GK_PROCESS_FILES_PER_CHILD * children, &words)) {
+    if (gk_process_files(files, &words)) {
         gk_log(GK_LOG_ERROR, "RUN-START-FAILED", "%s", words.text);
         return GK_EXIT_RETRY;
     }
@@ -527,6 +526,9 @@ int gk_launch_run(const struct gk_launch_plan *plan, struct gk_tally *tally)
     if (gk_launch_faults_open(&launch) != GK_OK) {
         gk_log(GK_LOG_ERROR, "RUN-START-FAILED", "out of memory");
         gk_launch_drain(&launch, GK_EXIT_INTERNAL);
+    }
+    if (launch.state == GK_LAUNCH_SERVERS && !gk_launch_command_open(&launch)) {
+        gk_launch_drain(&launch, GK_EXIT_RETRY);
     }
     if (launch.state == GK_LAUNCH_SERVERS && !gk_launch_faults_plan_start(&launch)) {
         gk_launch_start_servers(&launch);

@@ -21,10 +21,14 @@
  * say: before version 1 they begin it again, later they end with LOST_SHARD.  When no worker is
  * left that could say so, the launcher does.
  *
+ * With a command the workers are copies of a program of the user's.  One that has ended with code 0
+ * is over, whatever it has told: without a word of gkps from any of them there was nothing to do
+ * (65), and a rank that others wait for in vain ends the run.
+ *
  * In every state a child that has told its last word (a worker its summary, any its death) has to
- * end (bound, then SIGKILL).  Every bound that is missed names the child.  Nothing of ours is left
- * running when this returns; when the launcher itself is killed the children see the end of their
- * link and stop by themselves.
+ * end (bound, then SIGKILL); a program that has left the job may do what else it likes.  Every
+ * bound that is missed names the child.  Nothing of ours is left running when this returns; when
+ * the launcher itself is killed the children see the end of their link and stop by themselves.
  */
 #ifndef GK_TOOL_LAUNCH_H
 #define GK_TOOL_LAUNCH_H
@@ -41,10 +45,11 @@ enum {                                 /* microseconds */
        GK_LAUNCH_SERVERS_US =
            2500 * 1000, /* DRAIN: servers wait so long for the workers to leave */
        GK_LAUNCH_LOST_US = 5 * 1000 * 1000, /* LOST: more than the others take to connect again */
-       GK_LAUNCH_SUMMARIES_US = 15 * 1000 * 1000, /* SUMMARIES: more than a server lingers */
-       GK_LAUNCH_LAST_US = 10 * 1000 * 1000,      /* from a child's last word to SIGKILL */
-       GK_LAUNCH_PAUSE_US = 3 * 1000 * 1000,      /* without a look at the clock: a pause of ours */
-       GK_LAUNCH_REAP_US = 5 * 1000 * 1000,       /* after SIGKILL: then the system is in trouble */
+       GK_LAUNCH_SUMMARIES_US = 15 * 1000 * 1000,    /* SUMMARIES: more than a server lingers */
+       GK_LAUNCH_LAST_US = 10 * 1000 * 1000,         /* from a child's last word to SIGKILL */
+       GK_LAUNCH_LAST_PROGRAM_US = 60 * 1000 * 1000, /* ... from the death of a user's program */
+       GK_LAUNCH_PAUSE_US = 3 * 1000 * 1000, /* without a look at the clock: a pause of ours */
+       GK_LAUNCH_REAP_US = 5 * 1000 * 1000,  /* after SIGKILL: then the system is in trouble */
 };
 
 struct gk_faults_stage;

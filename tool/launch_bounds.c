@@ -39,6 +39,12 @@ void gk_launch_forgive(struct gk_launch *launch, uint64_t now_us)
     launch->tick_due = false; /* the next tick judges: the pipes are read by then */
 }
 
+/* A program of the user's may save something before it ends. */
+static unsigned last_us(const struct gk_child *child)
+{
+    return child->guarded ? GK_LAUNCH_LAST_PROGRAM_US : GK_LAUNCH_LAST_US;
+}
+
 /* Whoever has told its last word has nothing to do but to end. */
 static void check_last_words(struct gk_launch *launch, uint64_t now_us)
 {
@@ -51,13 +57,13 @@ static void check_last_words(struct gk_launch *launch, uint64_t now_us)
         struct gk_child *child = &launch->fleet.children[i];
 
         if (child->done || child->exited || child->killed || child->told_us == 0 ||
-            now_us - child->told_us < GK_LAUNCH_LAST_US) {
+            now_us - child->told_us < last_us(child)) {
             continue;
         }
         gk_child_name(child, name, sizeof(name));
         gk_launch_say(launch, GK_LOG_WARN, "RUN-KILLED",
-                      "%s told its %s but did not end within %d s: killed", name,
-                      child->death[0] ? "death" : "result", GK_LAUNCH_LAST_US / 1000000);
+                      "%s told its %s but did not end within %u s: killed", name,
+                      child->death[0] ? "death" : "result", last_us(child) / 1000000);
         gk_child_signal(child, SIGKILL);
     }
 }

@@ -58,6 +58,7 @@ static void start_workers(struct gk_launch *launch);
 static void on_child_line(void *context, struct gk_child *child, const json_t *object)
 {
     struct gk_launch *launch = context;
+    bool first = child->role == GK_ROLE_WORKER && !launch->tally->workers[child->index].opened;
     char note[GK_WORDS_BYTES];
 
     switch (gk_tally_line(launch->tally, child->role, child->index, object)) {
@@ -78,7 +79,8 @@ static void on_child_line(void *context, struct gk_child *child, const json_t *o
         break;
     case GK_TALLY_SUMMARY:
         take_progress(launch);
-        if (child->role == GK_ROLE_WORKER) { /* a server still answers duplicates */
+        /* A server still answers duplicates, a program may have other things to do. */
+        if (child->role == GK_ROLE_WORKER && !child->guarded) {
             child->told_us = gk_now_us();
         }
         gk_launch_summed(launch);
@@ -92,10 +94,14 @@ static void on_child_line(void *context, struct gk_child *child, const json_t *o
         break;
     case GK_TALLY_DEATH:
         gk_json_text(object, "words", child->death, sizeof(child->death));
+        child->death_code = (int)(gk_json_u64(object, "code", 0) & 0xff);
         child->told_us = gk_now_us();
         break;
     case GK_TALLY_OTHER:
         break;
+    }
+    if (first) {
+        gk_launch_command_opened(launch);
     }
 }
 
@@ -129,25 +135,29 @@ static int start_code(enum gk_err err)
     }
 }
 
-static bool start_child(struct gk_launch *launch, struct gk_child *child, struct gk_args *args)
+/* Takes what the child is. */
+static bool start_child(struct gk_launch *launch, struct gk_child *child, struct gk_run_child *what)
 {
     const struct gk_launch_plan *plan = launch->plan;
     struct gk_child_start start = {
-        .program = child->role == GK_ROLE_SERVER ? plan->server_program : plan->worker_program,
-        .args = args->v,
-        .environment = launch->environment.v,
+        .program = what->program,
+        .args = what->args.v,
+        .environment = what->environment.v,
+        .guarded = what->guarded,
         .capture = plan->console->bar && isatty(STDERR_FILENO) == 1,
+        .prefix = what->prefix,
+        .out = plan->console->out,
     };
     struct gk_words words;
     enum gk_err err;
 
-    if (args->failed || launch->environment.failed) {
+    if (what->args.failed || what->environment.failed) {
         gk_words_set(&words, "out of memory");
         err = GK_E_NOMEM;
     } else {
         err = gk_child_start(&launch->loop, child, &start, &child_callbacks, launch, &words);
     }
-    gk_args_fini(args);
+    gk_run_child_fini(what);
     if (err) {
         gk_launch_say(launch, GK_LOG_ERROR, "RUN-START-FAILED", "%s", words.text);
         gk_launch_drain(launch, start_code(err));
@@ -159,26 +169,29 @@ static bool start_child(struct gk_launch *launch, struct gk_child *child, struct
 
 static bool start_server(struct gk_launch *launch, struct gk_child *child)
 {
-    struct gk_args args = {0};
+    const struct gk_run_place place = {
+        .index = child->index, .faults = launch->faults != NULL, .address = child->address};
+    struct gk_run_child what = {0};
 
-    gk_run_server_args(launch->plan->run, launch->plan->server_program, child->index,
-                       child->address, &args);
-    gk_launch_faults_args(launch, &args);
-    return start_child(launch, child, &args);
+    gk_run_child_server(launch->plan->run, launch->plan->server_program, &place, &what);
+    return start_child(launch, child, &what);
 }
 
 static bool start_worker(struct gk_launch *launch, struct gk_child *child, bool takeover)
 {
     const char *servers[GK_SERVERS_MAX];
-    struct gk_args args = {0};
+    const struct gk_run_place place = {.index = child->index,
+                                       .faults = launch->faults != NULL,
+                                       .servers = servers,
+                                       .takeover = takeover,
+                                       .machine = &launch->machine};
+    struct gk_run_child what = {0};
 
     for (uint32_t i = 0; i < launch->tally->servers_count; i++) {
         servers[i] = launch->fleet.children[i].address;
     }
-    gk_run_worker_args(launch->plan->run, launch->plan->worker_program, servers, child->index,
-                       takeover, &args);
-    gk_launch_faults_args(launch, &args);
-    return start_child(launch, child, &args);
+    gk_run_child_worker(launch->plan->run, launch->plan->worker_program, &place, &what);
+    return start_child(launch, child, &what);
 }
 
 void gk_launch_start_servers(struct gk_launch *launch)

@@ -11,13 +11,11 @@
 #include "tool/faults_stage.h"
 #include "tool/faults_state.h"
 #include "tool/launch_internal.h"
+#include "tool/ports.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 enum { TICK_MS = 10, RULES = GK_FAULTS_CORRUPT - GK_FAULTS_PARTITION + 1 };
@@ -309,13 +307,6 @@ void gk_launch_faults_tick(struct gk_launch *launch)
     }
 }
 
-void gk_launch_faults_args(const struct gk_launch *launch, struct gk_args *args)
-{
-    if (launch->faults) {
-        gk_args_add(args, "--allow-faults");
-    }
-}
-
 void gk_launch_faults_born(struct gk_launch *launch, struct gk_child *child)
 {
     struct gk_launch_faults *faults = launch->faults;
@@ -396,34 +387,21 @@ void gk_launch_faults_end(struct gk_launch *launch)
     }
 }
 
-/* Ports that are free now, so that a worker can be told where a server will be.  All are held until
- * all are known.  False: none are to be had. */
+/* So that a worker can be told where a server will be.  False: no ports are to be had. */
 static bool choose_addresses(struct gk_launch *launch)
 {
-    int fds[GK_SERVERS_MAX];
-    uint32_t count = 0;
-    bool good = true;
+    uint16_t ports[GK_PORTS_MAX];
 
-    for (; good && count < launch->fleet.servers_count; count++) {
-        struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-        struct gk_child *child = &launch->fleet.children[count];
-        socklen_t length = sizeof(at);
+    if (!gk_ports_find(launch->fleet.servers_count, ports)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < launch->fleet.servers_count; i++) {
+        struct gk_child *child = &launch->fleet.children[i];
 
-        fds[count] = socket(AF_INET, SOCK_STREAM, 0);
-        good = fds[count] >= 0 && bind(fds[count], (struct sockaddr *)&at, sizeof(at)) == 0 &&
-               getsockname(fds[count], (struct sockaddr *)&at, &length) == 0;
-        if (good) {
-            (void)snprintf(child->address, sizeof(child->address), "tcp://127.0.0.1:%u",
-                           (unsigned)ntohs(at.sin_port));
-        }
+        (void)snprintf(child->address, sizeof(child->address), "tcp://127.0.0.1:%u",
+                       (unsigned)ports[i]);
     }
-    while (count > 0) {
-        count--;
-        if (fds[count] >= 0) {
-            (void)close(fds[count]);
-        }
-    }
-    return good;
+    return true;
 }
 
 bool gk_launch_faults_plan_start(struct gk_launch *launch)

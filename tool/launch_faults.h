@@ -4,7 +4,6 @@
 #define GK_TOOL_LAUNCH_FAULTS_H
 
 #include "common/err.h"
-#include "tool/args.h"
 #include "tool/child.h"
 
 #include <stdbool.h>
@@ -23,9 +22,6 @@ bool gk_launch_faults_plan_start(struct gk_launch *launch);
 
 /* The step may have changed. */
 void gk_launch_faults_tick(struct gk_launch *launch);
-
-/* What the daemons' command lines need for it. */
-void gk_launch_faults_args(const struct gk_launch *launch, struct gk_args *args);
 
 /* A life begins: it learns what is wrong with its messages and its disk. */
 void gk_launch_faults_born(struct gk_launch *launch, struct gk_child *child);

@@ -1,12 +1,13 @@
-/* What launch.c (states, signals), launch_bounds.c (waits) and launch_children.c (lives) share. */
+/* What launch.c (states, signals), launch_bounds.c (waits), launch_children.c (lives) and
+ * launch_command.c (ends of a program of the user's) share. */
 #ifndef GK_TOOL_LAUNCH_INTERNAL_H
 #define GK_TOOL_LAUNCH_INTERNAL_H
 
 #include "common/log.h"
-#include "tool/args.h"
 #include "tool/fleet.h"
 #include "tool/launch.h"
 #include "tool/launch_faults.h"
+#include "tool/run_child.h"
 
 #include <uv.h>
 
@@ -35,7 +36,7 @@ struct gk_launch {
     uv_signal_t signals[GK_LAUNCH_SIGNALS];
     uint32_t signals_count;
     struct gk_fleet fleet;
-    struct gk_args environment;
+    struct gk_run_machine machine; /* where there is a command */
     enum gk_launch_state state;
     uint64_t since_us;  /* of the state */
     uint64_t killed_us; /* SIGKILL was sent; 0: not yet */
@@ -67,6 +68,17 @@ void gk_launch_end_lost(struct gk_launch *launch);
 /* What is behind a peer that is missing, as a child has told it: "; server 0: WORDS", or "".
  * Returns the code of the run: GK_EXIT_PEER, or that of the cause. */
 int gk_launch_cause(const struct gk_launch *launch, struct gk_words *ret);
+bool gk_launch_workers_ended(const struct gk_launch *launch); /* none lives, none will */
+
+/* launch_command.c: all of it does nothing where the workers are gkps-worker. */
+
+/* What the copies share.  False, and said: a port is not to be had. */
+bool gk_launch_command_open(struct gk_launch *launch);
+/* A worker has ended with code 0 and without a summary.  True: that is all there is to it, for now,
+ * or the run ends. */
+bool gk_launch_command_ended(struct gk_launch *launch, const struct gk_child *child);
+/* A worker may have told something for the first time: is it one that others wait for in vain? */
+void gk_launch_command_opened(struct gk_launch *launch);
 
 /* launch_bounds.c */
 

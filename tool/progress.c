@@ -42,7 +42,7 @@ static void add_sample(struct gk_progress *progress, uint64_t now_us)
 
 void gk_progress_set(struct gk_progress *progress, uint64_t step, double loss, uint64_t now_us)
 {
-    if (step > progress->steps) {
+    if (progress->steps > 0 && step > progress->steps) {
         step = progress->steps;
     }
     if (isfinite(loss)) {
@@ -81,7 +81,8 @@ bool gk_progress_line_due(struct gk_progress *progress, uint64_t now_us)
 {
     uint64_t tenth = progress->steps / 10 > 0 ? progress->steps / 10 : 1;
     uint64_t wait_us = GK_PROGRESS_LINE_US;
-    bool crossed = progress->step / tenth > progress->line_step / tenth;
+    bool crossed = progress->steps > 0 ? progress->step / tenth > progress->line_step / tenth
+                                       : progress->line_step == 0;
 
     if (progress->step == progress->line_step) {
         return false;
@@ -100,11 +101,17 @@ bool gk_progress_line_due(struct gk_progress *progress, uint64_t now_us)
     return true;
 }
 
-static unsigned percent(const struct gk_progress *progress)
+static void name_step(const struct gk_progress *progress, char *ret, size_t ret_bytes)
 {
     if (progress->steps == 0) {
-        return 100;
+        (void)snprintf(ret, ret_bytes, "step %" PRIu64, progress->step);
+        return;
     }
+    (void)snprintf(ret, ret_bytes, "step %" PRIu64 "/%" PRIu64, progress->step, progress->steps);
+}
+
+static unsigned percent(const struct gk_progress *progress)
+{
     return (unsigned)((double)progress->step * 100.0 / (double)progress->steps);
 }
 
@@ -143,11 +150,14 @@ static void describe(const struct gk_progress *progress, uint64_t now_us, char *
 void gk_progress_line(const struct gk_progress *progress, uint64_t now_us, char *ret,
                       size_t ret_bytes)
 {
-    char more[GK_PROGRESS_BYTES];
+    char head[64], more[GK_PROGRESS_BYTES], part[16] = "";
 
+    name_step(progress, head, sizeof(head));
     describe(progress, now_us, more, sizeof(more));
-    (void)snprintf(ret, ret_bytes, "step %" PRIu64 "/%" PRIu64 " (%u %%)%s", progress->step,
-                   progress->steps, percent(progress), more);
+    if (progress->steps > 0) {
+        (void)snprintf(part, sizeof(part), " (%u %%)", percent(progress));
+    }
+    (void)snprintf(ret, ret_bytes, "%s%s%s", head, part, more);
 }
 
 void gk_progress_bar(const struct gk_progress *progress, uint64_t now_us, unsigned columns,
@@ -160,16 +170,18 @@ void gk_progress_bar(const struct gk_progress *progress, uint64_t now_us, unsign
     if (ret_bytes == 0) {
         return;
     }
-    (void)snprintf(head, sizeof(head), "step %" PRIu64 "/%" PRIu64 " %3u %%", progress->step,
-                   progress->steps, percent(progress));
+    name_step(progress, head, sizeof(head));
+    if (progress->steps > 0) {
+        size_t used = strlen(head);
+
+        (void)snprintf(head + used, sizeof(head) - used, " %3u %%", percent(progress));
+    }
     describe(progress, now_us, more, sizeof(more));
     fixed = strlen(head) + strlen(more) + 3; /* a blank and two brackets */
     cells = room > fixed + 1 ? room - 1 - fixed : 0;
-    if (cells >= BAR_MIN) {
+    if (cells >= BAR_MIN && progress->steps > 0) {
         cells = cells > BAR_MAX ? BAR_MAX : cells;
-        full = progress->steps
-                   ? (size_t)((double)cells * (double)progress->step / (double)progress->steps)
-                   : cells;
+        full = (size_t)((double)cells * (double)progress->step / (double)progress->steps);
         bar[0] = ' ';
         bar[1] = '[';
         memset(bar + 2, '#', full);

@@ -16,7 +16,7 @@ enum {
 };
 
 struct gk_progress {
-    uint64_t steps; /* in all */
+    uint64_t steps; /* in all; 0: nobody knows */
     uint64_t step;  /* done by every worker */
     double loss;    /* NAN: not known yet */
     double accuracy;
@@ -43,7 +43,8 @@ double gk_progress_rate(const struct gk_progress *progress, uint64_t now_us);
  * counts as printed. */
 bool gk_progress_line_due(struct gk_progress *progress, uint64_t now_us);
 
-/* "step 500/1000 (50 %)  loss 0.1234  accuracy 96.10 %  208 steps/s  2.4 s left" */
+/* "step 500/1000 (50 %)  loss 0.1234  accuracy 96.10 %  208 steps/s  2.4 s left"; "step 500  ..."
+ * where nobody knows how many there will be. */
 void gk_progress_line(const struct gk_progress *progress, uint64_t now_us, char *ret,
                       size_t ret_bytes);
 

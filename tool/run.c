@@ -12,6 +12,7 @@
 #include "tool/launch.h"
 #include "tool/machine.h"
 #include "tool/output.h"
+#include "tool/run_command.h"
 #include "tool/run_options.h"
 #include "tool/run_state.h"
 #include "tool/state_dir.h"
@@ -24,7 +25,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PROGRAM_BYTES = 4096 };
+enum { PROGRAM_BYTES = 4096, COMMAND_BYTES = 400 };
 
 /* Beside this program, else by name in PATH. */
 static void find_program(const char *name, char *ret, size_t ret_bytes)
@@ -58,7 +59,7 @@ static int finish_output(FILE *out)
     return GK_EXIT_IO;
 }
 
-static void announce(const struct gk_run_config *run, const struct gk_tally *tally, FILE *out)
+static void announce_model(const struct gk_run_config *run, FILE *out)
 {
     const struct gk_run_options *options = &run->options;
 
@@ -71,9 +72,38 @@ static void announce(const struct gk_run_config *run, const struct gk_tally *tal
         gk_config_text(run->config, "optimizer"), gk_config_text(run->config, "lr"),
         options->servers, options->servers == 1 ? "" : "s", options->workers,
         options->workers == 1 ? "" : "s", options->steps, options->workers, options->batch);
+}
+
+static void announce_command(const struct gk_run_config *run, FILE *out)
+{
+    const struct gk_run_options *options = &run->options;
+    uint64_t cores = gk_machine_cores();
+    uint64_t threads = cores / options->workers;
+    char command[COMMAND_BYTES], given[COMMAND_BYTES];
+
+    gk_run_command_text(run, command, sizeof(command));
+    gk_run_command_options(run, given, sizeof(given));
+    (void)fprintf(out, "job %s: %s; %" PRIu64 " server%s, %" PRIu64 " worker%s%s%s\n", options->job,
+                  command, options->servers, options->servers == 1 ? "" : "s", options->workers,
+                  options->workers == 1 ? "" : "s", given[0] ? ", " : "", given);
+    if (!getenv("OMP_NUM_THREADS")) {
+        (void)fprintf(out,
+                      "OMP_NUM_THREADS=%" PRIu64 " for each worker (%" PRIu64 " cores, %" PRIu64
+                      " workers); set it to choose\n",
+                      threads > 0 ? threads : 1, cores, options->workers);
+    }
+}
+
+static void announce(const struct gk_run_config *run, const struct gk_tally *tally, FILE *out)
+{
+    if (gk_run_is_command(run)) {
+        announce_command(run, out);
+    } else {
+        announce_model(run, out);
+    }
     if (tally->resumed) {
         (void)fprintf(out, "goes on at version %" PRIu64 ", from %s\n", tally->resumed_from,
-                      gk_shown(options->state_dir).text);
+                      gk_shown(run->options.state_dir).text);
     }
     (void)fflush(out);
 }
@@ -272,7 +302,8 @@ static int run_job(const struct gk_run_config *run, const struct gk_faults_stage
         gk_log(GK_LOG_ERROR, "RUN-START-FAILED", "out of memory");
         return GK_EXIT_INTERNAL;
     }
-    tally.steps = options->steps;
+    tally.uneven = gk_run_is_command(run);
+    tally.steps = tally.uneven && !gk_run_given(run, "steps") ? 0 : options->steps;
     if (options->state_dir &&
         gk_run_state_open(run, options->quiet ? NULL : out, &state, &code, &words) != GK_OK) {
         gk_log(GK_LOG_ERROR, "RUN-STATE", "%s", words.text);

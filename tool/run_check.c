@@ -7,6 +7,7 @@
 #include "common/option_rows.h"
 #include "common/shown.h"
 #include "proto/msg.h"
+#include "tool/run_command.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -139,27 +140,40 @@ static const char *check_optimizer(const struct gk_run_options *options, struct 
     return NULL;
 }
 
-static const char *check_rate(const struct gk_run_options *options, struct gk_words *words)
+/* Is the value in force?  What a program of the user's was not told, it decides itself. */
+static bool in_force(const struct gk_run_config *run, const char *name)
 {
+    return !gk_run_is_command(run) || gk_run_given(run, name);
+}
+
+static const char *check_rate(const struct gk_run_config *run, struct gk_words *words)
+{
+    const struct gk_run_options *options = &run->options;
     const char *name = check_floats(options, words);
 
-    name = name ? name : check_optimizer(options, words);
+    if (!name && in_force(run, "optimizer")) {
+        name = check_optimizer(options, words);
+    }
     if (name) {
         return name;
+    }
+    if (options->warmup > options->steps && in_force(run, "steps")) {
+        gk_words_set(words, "%" PRIu64 " is more than --steps %" PRIu64, options->warmup,
+                     options->steps);
+        return "warmup";
+    }
+    if (!in_force(run, "schedule")) {
+        return NULL;
     }
     if (options->lr_min > 0.0 && options->schedule != GK_RUN_COSINE) {
         gk_words_set(words, "%g needs --schedule cosine", options->lr_min);
         return "lr-min";
     }
-    if (options->schedule == GK_RUN_COSINE && options->lr_min > options->lr) {
+    if (options->schedule == GK_RUN_COSINE && options->lr_min > options->lr &&
+        in_force(run, "lr")) {
         gk_words_set(words, "%g is more than the rate it falls from, --lr %g", options->lr_min,
                      options->lr);
         return "lr-min";
-    }
-    if (options->warmup > options->steps) {
-        gk_words_set(words, "%" PRIu64 " is more than --steps %" PRIu64, options->warmup,
-                     options->steps);
-        return "warmup";
     }
     return check_milestones(options, words);
 }
@@ -209,7 +223,13 @@ static const char *check_servers(const struct gk_run_config *run, struct gk_word
 const char *gk_run_check(const struct gk_run_config *run, bool *ret_data, struct gk_words *words)
 {
     const struct gk_run_options *options = &run->options;
+    const char *name = gk_run_is_command(run) ? gk_run_command_refuses(run) : NULL;
 
+    if (name) {
+        gk_words_set(words,
+                     "has no meaning with a command: that is a matter of the program itself");
+        return name;
+    }
     if (options->nonfinite != 0) {
         gk_words_set(words, "only abort is supported so far");
         return "nonfinite";
@@ -221,8 +241,10 @@ const char *gk_run_check(const struct gk_run_config *run, bool *ret_data, struct
         gk_words_set(words, "needs the name of a file, or -");
         return "summary";
     }
-    const char *name = check_rate(options, words);
-
-    name = name ? name : check_servers(run, words);
+    name = check_rate(run, words);
+    if (name || gk_run_is_command(run)) {
+        return name;
+    }
+    name = check_servers(run, words);
     return name ? name : check_data(options, ret_data, words);
 }

@@ -1,8 +1,10 @@
 #include "tool/run_job.h"
 
 #include "common/regular.h"
+#include "common/shown.h"
 #include "tool/json.h"
 #include "tool/output.h"
+#include "tool/run_command.h"
 #include "tool/state_dir.h"
 
 #include <stdio.h>
@@ -49,6 +51,31 @@ static enum gk_err take_options(json_t *options, const char *path, struct gk_arg
     return ret_args->failed ? GK_E_NOMEM : GK_OK;
 }
 
+static enum gk_err take_command(const json_t *command, const char *path, struct gk_args *ret_args,
+                                struct gk_words *words)
+{
+    size_t i;
+    json_t *word;
+
+    if (!command || json_is_null(command)) {
+        return GK_OK;
+    }
+    if (!json_is_array(command) || json_array_size(command) == 0) {
+        gk_words_set(words, "%.200s: 'command' is no list of words", path);
+        return GK_E_CORRUPT;
+    }
+    gk_args_add(ret_args, "--");
+    json_array_foreach(command, i, word)
+    {
+        if (!json_is_string(word)) {
+            gk_words_set(words, "%.200s: 'command' is no list of words", path);
+            return GK_E_CORRUPT;
+        }
+        gk_args_add(ret_args, "%s", json_string_value(word));
+    }
+    return ret_args->failed ? GK_E_NOMEM : GK_OK;
+}
+
 enum gk_err gk_run_job_read(const char *dir, struct gk_args *ret_args, struct gk_words *words)
 {
     char path[GK_STATE_PATH_BYTES];
@@ -73,8 +100,24 @@ enum gk_err gk_run_job_read(const char *dir, struct gk_args *ret_args, struct gk
         return GK_E_CORRUPT;
     }
     err = take_options(json_object_get(object, "options"), path, ret_args, words);
+    err = err ? err : take_command(json_object_get(object, "command"), path, ret_args, words);
     json_decref(object);
     return err;
+}
+
+/* The text to be kept; NULL: none, for it is not a part of the job. */
+static const char *text_of(const struct gk_run_config *run, const char *name)
+{
+    static const char *const always[] = {"servers", "workers"};
+    bool kept = !gk_run_is_command(run) || gk_run_given(run, name);
+
+    if (strcmp(name, "job") == 0) {
+        return run->options.job;
+    }
+    for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++) {
+        kept = kept || strcmp(name, always[i]) == 0;
+    }
+    return kept ? gk_config_text(run->config, name) : NULL;
 }
 
 enum gk_err gk_run_job_write(const struct gk_run_config *run, struct gk_words *words)
@@ -88,10 +131,12 @@ enum gk_err gk_run_job_write(const struct gk_run_config *run, struct gk_words *w
 
     for (size_t i = 0; i < gk_run_job_options_count && whole; i++) {
         const char *name = gk_run_job_options[i];
-        const char *value =
-            strcmp(name, "job") == 0 ? run->options.job : gk_config_text(run->config, name);
+        const char *value = text_of(run, name);
 
         whole = !value || json_object_set_new(options, name, gk_json_string(value)) == 0;
+    }
+    if (whole && gk_run_is_command(run)) {
+        whole = json_object_set_new(object, "command", gk_run_command_json(run)) == 0;
     }
     (void)snprintf(path, sizeof(path), "%s/%s", run->options.state_dir, GK_STATE_JOB);
     text = whole ? gk_json_dump(object, true) : NULL;
@@ -110,10 +155,14 @@ const char *gk_run_job_differs(const struct gk_run_config *run, const struct gk_
     json_t *wanted = gk_run_config_json(run), *there = gk_run_config_json(stored);
     const char *differs = NULL;
 
+    if (gk_run_is_command(run) &&
+        !json_equal(json_object_get(wanted, "command"), json_object_get(there, "command"))) {
+        differs = "command";
+    }
     for (size_t i = 0; i < gk_run_job_options_count && !differs; i++) {
         const char *name = gk_run_job_options[i];
 
-        if (strcmp(gk_config_source(run->config, name), "default") != 0 &&
+        if (gk_run_given(run, name) &&
             !json_equal(json_object_get(wanted, name), json_object_get(there, name))) {
             differs = name;
         }
@@ -121,4 +170,30 @@ const char *gk_run_job_differs(const struct gk_run_config *run, const struct gk_
     json_decref(wanted);
     json_decref(there);
     return differs;
+}
+
+void gk_run_job_refuse(const struct gk_run_config *run, const struct gk_run_config *stored,
+                       const char *differs, struct gk_words *words)
+{
+    char there[GK_SHOWN_BYTES + 4], wanted[GK_SHOWN_BYTES + 4];
+    const char *text;
+
+    if (strcmp(differs, "command") == 0) {
+        gk_run_command_text(stored, there, sizeof(there));
+        gk_run_command_text(run, wanted, sizeof(wanted));
+        gk_words_set(words,
+                     "%.100s holds the job '%s' of %s, not of %s: another --state-dir would help, "
+                     "or --fresh, which removes it",
+                     run->options.state_dir, stored->options.job,
+                     there[0] ? there : "a built-in model", wanted);
+        return;
+    }
+    text = gk_run_is_command(stored) && !gk_run_given(stored, differs)
+               ? NULL
+               : gk_config_text(stored->config, differs);
+    gk_words_set(words,
+                 "%.100s holds the job '%s' with --%s %.60s, not %.60s: another --state-dir would "
+                 "help, or --fresh, which removes it",
+                 run->options.state_dir, stored->options.job, differs, text ? text : "unset",
+                 gk_config_text(run->config, differs));
 }

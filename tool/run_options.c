@@ -5,6 +5,7 @@
 #include "common/option_rows.h"
 #include "tool/faults.h"
 #include "tool/json.h"
+#include "tool/run_command.h"
 #include "tool/run_job.h"
 #include "tool/run_state.h"
 #include "tool/state_dir.h"
@@ -113,14 +114,19 @@ enum { OPTIONS_COUNT = sizeof(options_table) / sizeof(options_table[0]) };
 static const struct gk_program program = {
     .name = "gkps run",
     .summary = "Train one model on this machine: start servers and workers, show progress, sum up.",
-    .usage = "[options]",
+    .usage = "[options] [-- COMMAND ...]",
     .notes =
+        "With a command, the workers are copies of that program: it uses libgkps, and finds its "
+        "place\n"
+        "in the job in its environment (docs/run-command.md).\n"
+        "\n"
         "Examples:\n"
         "  gkps run\n"
         "  gkps run --workers 8 --density 0.001 --steps 2000 --eval-every 200\n"
         "  gkps run --compressor dense --summary dense.json\n"
         "  gkps run --state-dir job1 --steps 10000    (once more to go on: gkps run --state-dir "
         "job1)\n"
+        "  gkps run --servers 2 --workers 4 -- python3 train.py --epochs 3\n"
         "\n"
         "Ctrl-C stops the run cleanly, a second Ctrl-C at once.\n"
         "\n"
@@ -131,13 +137,7 @@ static const struct gk_program program = {
     .options = options_table,
     .options_count = OPTIONS_COUNT,
     .positional_max = 0,
-};
-
-/* What a worker needs beside its place in the job. */
-static const char *const worker_options[] = {
-    "model",      "data",     "compressor", "density", "steps",   "batch",        "optimizer",
-    "lr",         "momentum", "beta1",      "beta2",   "epsilon", "weight-decay", "schedule",
-    "milestones", "lr-gamma", "lr-min",     "warmup",  "seed",    "eval-every",   "nonfinite",
+    .command = true,
 };
 
 /* Which policies need a state directory, and were asked for without one; NULL: none. */
@@ -146,8 +146,7 @@ static const char *state_missing(const struct gk_run_config *run)
     static const char *const names[] = {"fresh", "sync", "keep-versions"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (!run->options.state_dir &&
-            strcmp(gk_config_source(run->config, names[i]), "default") != 0) {
+        if (!run->options.state_dir && gk_run_given(run, names[i])) {
             return names[i];
         }
     }
@@ -189,13 +188,19 @@ static enum gk_err load(struct gk_run_config *run, int argc, char **argv, int *r
     if (err) {
         return err;
     }
+    run->command_count = gk_config_command(run->config, &run->command);
     name = check(run, &data, words);
     if (name) {
         *ret_exit = gk_config_blame(run->config, name, words);
         *ret_exit = data ? GK_EXIT_DATA : *ret_exit;
+        err = GK_E_CONFIG;
+    } else {
+        err = gk_run_command_check(run, ret_exit, words);
+    }
+    if (err) {
         gk_config_free(run->config);
         run->config = NULL;
-        return GK_E_CONFIG;
+        return err;
     }
     if (!run->options.job) {
         (void)snprintf(run->job, sizeof(run->job), "gkps-%ld", (long)getpid());
@@ -288,14 +293,10 @@ static enum gk_err load_script(struct gk_run_config *run, int argc, char **argv,
     return gk_faults_check(run->faults, &job, words);
 }
 
-static bool is_default(const struct gk_run_config *run, const char *name)
-{
-    return strcmp(gk_config_source(run->config, name), "default") == 0;
-}
-
-/* What the job in the directory says, as flags: all of it that this command line leaves open. */
-static enum gk_err add_stored(struct gk_run_config *run, struct gk_args *args, int *ret_exit,
-                              struct gk_words *words)
+/* What the job in the directory says, as flags and a command: all of it that this command line
+ * leaves open. */
+static enum gk_err add_stored(struct gk_run_config *run, struct gk_args *args,
+                              struct gk_args *ret_command, int *ret_exit, struct gk_words *words)
 {
     const char *dir = run->options.state_dir;
     struct gk_run_config there = {0};
@@ -317,21 +318,21 @@ static enum gk_err add_stored(struct gk_run_config *run, struct gk_args *args, i
     name = err ? NULL : gk_run_job_differs(run, &there);
     run->replace = name && !gk_run_state_begun(dir);
     if (name && !run->replace) {
-        const char *text = gk_config_text(there.config, name);
-
-        gk_words_set(words,
-                     "%.100s holds the job '%s' with --%s %.60s, not %.60s: another --state-dir "
-                     "would help, or --fresh, which removes it",
-                     dir, there.options.job, name, text ? text : "unset",
-                     gk_config_text(run->config, name));
+        gk_run_job_refuse(run, &there, name, words);
         *ret_exit = GK_EXIT_CONFIG;
         err = GK_E_REFUSED;
     }
     for (size_t i = 0; i < gk_run_job_options_count && !err && !run->replace; i++) {
         const char *text = gk_config_text(there.config, gk_run_job_options[i]);
 
-        if (text && is_default(run, gk_run_job_options[i])) {
+        if (text && gk_run_given(&there, gk_run_job_options[i]) &&
+            !gk_run_given(run, gk_run_job_options[i])) {
             gk_args_add(args, "--%s=%s", gk_run_job_options[i], text);
+        }
+    }
+    for (size_t i = 0; i < there.command_count && !err && !run->replace; i++) {
+        if (run->command_count == 0) {
+            gk_args_add(ret_command, "%s", there.command[i]);
         }
     }
     gk_config_free(there.config);
@@ -343,21 +344,27 @@ static enum gk_err add_stored(struct gk_run_config *run, struct gk_args *args, i
 static enum gk_err load_state(struct gk_run_config *run, int argc, char **argv, int *ret_exit,
                               struct gk_words *words)
 {
-    struct gk_args args = {0}, former = run->args;
+    struct gk_args args = {0}, command = {0}, former = run->args;
     enum gk_err err = gk_state_check(run->options.state_dir, words);
 
     *ret_exit = GK_EXIT_CONFIG;
     gk_args_add(&args, "%s", argv[0]);
     if (!err && !run->options.fresh) {
-        err = add_stored(run, &args, ret_exit, words);
+        err = add_stored(run, &args, &command, ret_exit, words);
     }
-    if (is_default(run, "restart")) {
+    if (!gk_run_given(run, "restart")) {
         gk_args_add(&args, "--restart=always");
     }
     for (int i = 1; i < argc; i++) {
         gk_args_add(&args, "%s", argv[i]);
     }
-    if (!err && args.failed) {
+    for (size_t i = 0; i < command.count; i++) {
+        if (i == 0) {
+            gk_args_add(&args, "--");
+        }
+        gk_args_add(&args, "%s", command.v[i]);
+    }
+    if (!err && (args.failed || command.failed)) {
         gk_words_set(words, "out of memory");
         *ret_exit = GK_EXIT_INTERNAL;
         err = GK_E_NOMEM;
@@ -369,6 +376,7 @@ static enum gk_err load_state(struct gk_run_config *run, int argc, char **argv, 
     }
     run->args = args;
     gk_args_fini(&former);
+    gk_args_fini(&command);
     return err;
 }
 
@@ -404,76 +412,6 @@ void gk_run_config_fini(struct gk_run_config *run)
     memset(run, 0, sizeof(*run));
 }
 
-static void add_common(const struct gk_run_config *run, struct gk_args *args)
-{
-    gk_args_add(args, "--job=%s", run->options.job);
-    gk_args_add(args, "--deadline=%s", gk_config_text(run->config, "deadline"));
-    gk_args_add(args, "--launcher-fd=3");
-    gk_args_add(args, "--log-format=%s", gk_config_text(run->config, "log-format"));
-    gk_args_add(args, "--log-level=%s", gk_config_text(run->config, "log-level"));
-}
-
-void gk_run_server_args(const struct gk_run_config *run, const char *path, uint32_t shard,
-                        const char *address, struct gk_args *ret_args)
-{
-    char folder[GK_STATE_PATH_BYTES];
-
-    gk_args_add(ret_args, "%s", path);
-    gk_args_add(ret_args, "--bind=%s", *address ? address : "tcp://127.0.0.1:*");
-    gk_args_add(ret_args, "--shard=%u", shard);
-    gk_args_add(ret_args, "--servers=%s", gk_config_text(run->config, "servers"));
-    gk_args_add(ret_args, "--workers=%s", gk_config_text(run->config, "workers"));
-    add_common(run, ret_args);
-    if (run->options.state_dir) {
-        gk_state_path(run->options.state_dir, GK_ROLE_SERVER, shard, folder, sizeof(folder));
-        gk_args_add(ret_args, "--state-dir=%s", folder);
-        gk_args_add(ret_args, "--sync=%s", gk_config_text(run->config, "sync"));
-        gk_args_add(ret_args, "--keep-versions=%s", gk_config_text(run->config, "keep-versions"));
-    }
-}
-
-static void join(char *ret, size_t room, const char *const *texts, uint64_t count)
-{
-    size_t used = 0;
-
-    ret[0] = '\0';
-    for (uint64_t i = 0; i < count; i++) {
-        (void)snprintf(ret + used, room - used, "%s%s", i ? "," : "", texts[i]);
-        used = strlen(ret);
-    }
-}
-
-void gk_run_worker_args(const struct gk_run_config *run, const char *path,
-                        const char *const *servers, uint32_t rank, bool takeover,
-                        struct gk_args *ret_args)
-{
-    char addresses[GK_SERVERS_MAX * GK_RUN_ADDRESS_BYTES], folder[GK_STATE_PATH_BYTES];
-
-    join(addresses, sizeof(addresses), servers, run->options.servers);
-    gk_args_add(ret_args, "%s", path);
-    gk_args_add(ret_args, "--servers=%s", addresses);
-    gk_args_add(ret_args, "--rank=%u", rank);
-    gk_args_add(ret_args, "--workers=%s", gk_config_text(run->config, "workers"));
-    for (size_t i = 0; i < sizeof(worker_options) / sizeof(worker_options[0]); i++) {
-        const char *text = gk_config_text(run->config, worker_options[i]);
-
-        if (text && *text) {
-            gk_args_add(ret_args, "--%s=%s", worker_options[i], text);
-        }
-    }
-    if (rank == 0 && run->options.init) {
-        gk_args_add(ret_args, "--init=%s", run->options.init);
-    }
-    add_common(run, ret_args);
-    if (run->options.state_dir) {
-        gk_state_path(run->options.state_dir, GK_ROLE_WORKER, rank, folder, sizeof(folder));
-        gk_args_add(ret_args, "--state-dir=%s", folder);
-    }
-    if (takeover) {
-        gk_args_add(ret_args, "--takeover");
-    }
-}
-
 /* "GKPS_LOG_LEVEL=debug" configures "log-level". */
 static bool configures(const char *variable, const char *name)
 {
@@ -493,7 +431,17 @@ static bool configures(const char *variable, const char *name)
     return *variable == '=';
 }
 
-static bool is_ours(const char *variable)
+const struct gk_option *gk_run_option(size_t i)
+{
+    return i < OPTIONS_COUNT ? &options_table[i] : NULL;
+}
+
+bool gk_run_given(const struct gk_run_config *run, const char *name)
+{
+    return strcmp(gk_config_source(run->config, name), "default") != 0;
+}
+
+bool gk_run_configures(const char *variable)
 {
     if (configures(variable, "config")) {
         return true;
@@ -504,22 +452,6 @@ static bool is_ours(const char *variable)
         }
     }
     return false;
-}
-
-void gk_run_environment(const char *const *environment, struct gk_args *ret_args)
-{
-    bool threads_chosen = false;
-
-    for (; *environment; environment++) {
-        if (is_ours(*environment)) {
-            continue;
-        }
-        threads_chosen = threads_chosen || strncmp(*environment, "OPENBLAS_NUM_THREADS=", 21) == 0;
-        gk_args_add(ret_args, "%s", *environment);
-    }
-    if (!threads_chosen) {
-        gk_args_add(ret_args, "OPENBLAS_NUM_THREADS=1");
-    }
 }
 
 static json_t *option_json(const struct gk_run_config *run, const struct gk_option *option)
@@ -554,13 +486,21 @@ static json_t *option_json(const struct gk_run_config *run, const struct gk_opti
 json_t *gk_run_config_json(const struct gk_run_config *run)
 {
     json_t *object = json_object();
+    bool failed = false;
 
     for (size_t i = 0; i < OPTIONS_COUNT; i++) {
-        if (json_object_set_new(object, options_table[i].name,
-                                option_json(run, &options_table[i])) != 0) {
-            json_decref(object);
-            return NULL;
-        }
+        const struct gk_option *option = &options_table[i];
+
+        failed = json_object_set_new(object, option->name,
+                                     gk_run_command_leaves_open(run, option)
+                                         ? json_null()
+                                         : option_json(run, option)) != 0 ||
+                 failed;
+    }
+    failed = json_object_set_new(object, "command", gk_run_command_json(run)) != 0 || failed;
+    if (failed) {
+        json_decref(object);
+        return NULL;
     }
     return object;
 }

@@ -1,10 +1,10 @@
-/* Options of `gkps run`, and the command lines of the daemons that follow from them.  Pure but for
- * reading flags, variables and the configuration file. */
+/* Options of `gkps run`.  Pure but for reading flags, variables and the configuration file. */
 #ifndef GK_TOOL_RUN_OPTIONS_H
 #define GK_TOOL_RUN_OPTIONS_H
 
 #include "common/config.h"
 #include "common/err.h"
+#include "common/limits.h"
 #include "common/words.h"
 #include "tool/args.h"
 
@@ -13,7 +13,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { GK_RUN_ADDRESS_BYTES = 64 }; /* of one server, with its terminator */
+enum {
+    GK_RUN_ADDRESS_BYTES = 64, /* of one server, with its terminator */
+    GK_RUN_ADDRESSES_BYTES = GK_SERVERS_MAX * GK_RUN_ADDRESS_BYTES,
+};
 
 struct gk_run_options {
     uint64_t servers, workers, steps, batch, warmup, seed, eval_every, deadline, keep_versions;
@@ -29,6 +32,8 @@ struct gk_faults;
 struct gk_run_config {
     struct gk_run_options options;
     struct gk_config *config; /* owns the strings */
+    char *const *command;     /* behind --, in argv or args: the program that each worker is */
+    size_t command_count;     /* 0: gkps-worker */
     char job[32];             /* the name that was made up when none was given */
     struct gk_faults *faults; /* the script of --faults; NULL: none */
     struct gk_args args;      /* the command line with what a script and a state directory add */
@@ -58,23 +63,17 @@ enum gk_run_optimizer { /* of `optimizer` */
 enum gk_run_schedule { GK_RUN_CONSTANT, GK_RUN_MILESTONES, GK_RUN_COSINE }; /* of `schedule` */
 enum gk_run_restart { GK_RUN_RESTART_NEVER, GK_RUN_RESTART_ALWAYS }; /* values of `restart` */
 
-/* Arguments of a daemon, argv[0] = program.  Training options travel by the text that the user
- * wrote, so that both sides read the same number.  `ret_args` starts zeroed.  `address`: where a
- * former life was bound; "": the system chooses. */
-void gk_run_server_args(const struct gk_run_config *run, const char *program, uint32_t shard,
-                        const char *address, struct gk_args *ret_args);
-/* `servers`: S addresses shorter than GK_RUN_ADDRESS_BYTES.  `takeover`: the child replaces one
- * that was reaped. */
-void gk_run_worker_args(const struct gk_run_config *run, const char *program,
-                        const char *const *servers, uint32_t rank, bool takeover,
-                        struct gk_args *ret_args);
+/* Option i of the table; NULL: there are no more. */
+const struct gk_option *gk_run_option(size_t i);
 
-/* Environment of the children: ours without the variables that configure `gkps run` itself (a
- * daemon must see one source for a value, the flags), and one BLAS thread per worker unless the
- * user chose. */
-void gk_run_environment(const char *const *environment, struct gk_args *ret_args);
+/* Was it given: by a flag, a variable, a file, a script or the job in the state directory? */
+bool gk_run_given(const struct gk_run_config *run, const char *name);
 
-/* The configuration in force, typed.  NULL: out of memory. */
+/* Does a variable ("NAME=VALUE") configure `gkps run`? */
+bool gk_run_configures(const char *variable);
+
+/* The configuration in force, typed, and the command; what a program of the user's is left to
+ * choose is null.  NULL: out of memory. */
 json_t *gk_run_config_json(const struct gk_run_config *run);
 
 #endif

@@ -45,6 +45,15 @@ void gk_tally_fini(struct gk_tally *tally)
     memset(tally, 0, sizeof(*tally));
 }
 
+/* Whoever sums up has done the last step, but counts those of its last life. */
+static uint64_t steps_done(const struct gk_tally *tally, const struct gk_tally_worker *worker)
+{
+    uint64_t known = tally->uneven ? worker->step : tally->steps;
+
+    return (worker->restarts > 0 || tally->resumed) && known > worker->steps ? known
+                                                                             : worker->steps;
+}
+
 static void take_worker_summary(const struct gk_tally *tally, struct gk_tally_worker *worker,
                                 const json_t *object)
 {
@@ -52,10 +61,7 @@ static void take_worker_summary(const struct gk_tally *tally, struct gk_tally_wo
 
     worker->summed = true;
     worker->steps = gk_json_u64(object, "steps", 0);
-    /* Whoever sums up has done the last step, but counts those of its last life. */
-    worker->step = (worker->restarts > 0 || tally->resumed) && tally->steps > worker->steps
-                       ? tally->steps
-                       : worker->steps;
+    worker->step = steps_done(tally, worker);
     worker->samples = gk_json_u64(object, "samples", 0);
     worker->seconds = gk_json_double(object, "seconds");
     worker->loss = gk_json_double(object, "loss");
@@ -117,6 +123,10 @@ enum gk_tally_event gk_tally_line(struct gk_tally *tally, enum gk_role role, uin
     char event[16];
 
     gk_json_text(object, "event", event, sizeof(event));
+    if (role == GK_ROLE_WORKER) {
+        GK_ASSERT(index < tally->workers_count);
+        tally->workers[index].opened = true;
+    }
     if (strcmp(event, "death") == 0) {
         return GK_TALLY_DEATH;
     }
@@ -127,7 +137,6 @@ enum gk_tally_event gk_tally_line(struct gk_tally *tally, enum gk_role role, uin
         return GK_TALLY_TROUBLE;
     }
     if (role == GK_ROLE_WORKER) {
-        GK_ASSERT(index < tally->workers_count);
         return worker_line(tally, &tally->workers[index], event, object);
     }
     GK_ASSERT(index < tally->servers_count);
@@ -165,21 +174,27 @@ bool gk_tally_short(const struct gk_tally *tally, uint32_t rank)
 {
     const struct gk_tally_worker *worker = &tally->workers[rank];
 
-    bool was_done = tally->resumed && tally->resumed_from >= tally->steps;
+    bool was_done = tally->steps > 0 && tally->resumed && tally->resumed_from >= tally->steps;
+    bool early = !tally->uneven && worker->step < tally->steps;
 
-    return worker->summed && !was_done && (worker->left_before || worker->step < tally->steps);
+    return worker->summed && !was_done && (worker->left_before || early);
 }
 
 uint64_t gk_tally_step(const struct gk_tally *tally)
 {
-    uint64_t step = UINT64_MAX;
+    uint64_t least = UINT64_MAX, most = 0;
 
     for (uint32_t i = 0; i < tally->workers_count; i++) {
-        if (tally->workers[i].step < step) {
-            step = tally->workers[i].step;
+        const struct gk_tally_worker *worker = &tally->workers[i];
+
+        if (!worker->summed && worker->step < least) {
+            least = worker->step;
+        }
+        if (worker->step > most) {
+            most = worker->step;
         }
     }
-    return step == UINT64_MAX ? 0 : step;
+    return least == UINT64_MAX ? most : least;
 }
 
 double gk_tally_loss(const struct gk_tally *tally)
@@ -273,6 +288,13 @@ void gk_tally_total(const struct gk_tally *tally, struct gk_tally_total *ret_tot
     ret_total->blas = tally->workers[0].blas;
     add_workers(tally, ret_total);
     add_servers(tally, ret_total);
+    if (tally->uneven && tally->evaluated && isnan(ret_total->accuracy)) {
+        ret_total->accuracy = tally->accuracy;
+        ret_total->test_loss = tally->test_loss;
+    }
+    if (tally->uneven && ret_total->one_version && ret_total->version > ret_total->steps) {
+        ret_total->steps = ret_total->version; /* counted over all lives */
+    }
 }
 
 static json_t *ledger_json(const struct gk_tally_total *total)
@@ -405,9 +427,16 @@ static void time_row(struct gk_table *table, const struct gk_tally_total *total)
 /* What the workers of this run have told. */
 static void worker_rows(struct gk_table *table, const struct gk_tally_total *total)
 {
-    row(table, "accuracy", gk_unit_percent(total->accuracy).text);
-    row(table, "test loss", gk_unit_number(total->test_loss).text);
-    row(table, "train loss", gk_unit_number(total->loss).text);
+    /* A program of the user's tells what it likes to. */
+    if (isfinite(total->accuracy)) {
+        row(table, "accuracy", gk_unit_percent(total->accuracy).text);
+    }
+    if (isfinite(total->test_loss)) {
+        row(table, "test loss", gk_unit_number(total->test_loss).text);
+    }
+    if (isfinite(total->loss)) {
+        row(table, "train loss", gk_unit_number(total->loss).text);
+    }
     gk_table_cell(table, "speed");
     gk_table_cell(table, "%s steps/s, %s samples/s", gk_unit_rate(total->steps_per_s).text,
                   gk_unit_rate(total->samples_per_s).text);

@@ -33,6 +33,7 @@ extern const char
 
 struct gk_tally_worker { /* of its last life, but for step and loss */
     uint32_t restarts;
+    bool opened;   /* any of its lives has told anything: its program uses gkps */
     bool reported; /* progress came in this life */
     bool summed;   /* the summary came; then what follows counts */
     uint64_t step; /* done */
@@ -66,6 +67,7 @@ struct gk_tally {
     uint64_t eval_step;
     double accuracy, test_loss; /* of the last evaluation */
     uint64_t steps;             /* of the job; 0: not told */
+    bool uneven;                /* a worker may leave before the last step: the program's matter */
     bool from_state;            /* nobody ran: the numbers of the servers alone, from their files */
     bool resumed;               /* a former run has made version resumed_from */
     uint64_t resumed_from;
@@ -106,11 +108,12 @@ void gk_tally_restart(struct gk_tally *tally, enum gk_role role, uint32_t index)
 /* Some worker has done a step: the servers hold what nobody could give them again. */
 bool gk_tally_begun(const struct gk_tally *tally);
 
-/* It has summed up, but with fewer steps than the job has, or as one that had left before, in a job
- * that this run found at an earlier version. */
+/* It has summed up, but with fewer steps than the job has (where that means anything), or as one
+ * that had left before, in a job that this run found at an earlier version. */
 bool gk_tally_short(const struct gk_tally *tally, uint32_t rank);
 
-/* Steps that every worker has done; 0 until all have told. */
+/* Steps that every worker has done that is still at work, or, when none is, that any has done; 0
+ * until all have told. */
 uint64_t gk_tally_step(const struct gk_tally *tally);
 
 /* Mean of the workers' last losses; NAN when none is known. */

@@ -2,8 +2,9 @@
  * ways.  End of file on the child's side means that the launcher died: drain and exit.
  *
  * Child to launcher: {"event":"endpoint","address":...}, "progress", "summary", "death" (with
- * words and exit code).  Launcher to child: its presence, and under a fault script what goes wrong
- * on purpose: {"fault":"drop",...} (common/net/fault.h), {"fault":"disk-full","on":true}. */
+ * words and exit code).  Any line of a user's program tells that it has opened gkps.  Launcher to
+ * child: its presence, and under a fault script what goes wrong on purpose: {"fault":"drop",...}
+ * (common/net/fault.h), {"fault":"disk-full","on":true}. */
 #ifndef GK_COMMON_NET_LINK_H
 #define GK_COMMON_NET_LINK_H
 

@@ -4,6 +4,7 @@
 #include "common/exit.h"
 #include "common/log.h"
 #include "tool/json.h"
+#include "tool/run_child.h"
 #include "tool/run_options.h"
 
 #include <criterion/criterion.h>

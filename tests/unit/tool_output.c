@@ -2,6 +2,7 @@
  * early and leaves nothing behind, and log lines of children are never torn. Method: a directory of
  * its own; the directory is listed after each call. */
 #include "tool/console.h"
+#include "tool/lines.h"
 #include "tool/output.h"
 
 #include <criterion/criterion.h>
@@ -213,6 +214,81 @@ Test(lines, a_line_without_end_is_bounded)
     fclose(out);
     free(text);
     free(big);
+}
+
+/* What a program wrote, in pieces of `piece` bytes, as it is shown. */
+static char *shown(const char *data, size_t bytes, size_t piece)
+{
+    struct gk_lines lines = {.prefix = "[3] "};
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+
+    for (size_t at = 0; at < bytes; at += piece) {
+        gk_lines_feed(&lines, data + at, bytes - at < piece ? bytes - at : piece, out);
+    }
+    gk_lines_fini(&lines, out);
+    fclose(out);
+    return text;
+}
+
+Test(lines, what_a_program_writes_does_no_harm)
+{
+    static const struct {
+        const char *from, *to;
+    } cases[] = {
+        {"a\nb", "[3] a\n[3] b\n"},
+        {"\n\n", "[3] \n[3] \n"},
+        {"tab\t\x1b[31m\a\x7f", "[3] tab\t?[31m??\n"},
+        {"\xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80", "[3] \xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80\n"},
+        {"\xc2\x9b \xff\xc3", "[3] ?? ??\n"}, /* a control character; no text */
+        {"\xed\xa0\x80\xc0\xaf\xf4\x90\x80\x80\n",
+         "[3] ?????????\n"}, /* surrogate, overlong, too far */
+        {" 10 %\r 20 %\r\n", "[3]  20 %\n"},
+        {"10 %\r", "[3] 10 %\n"},
+        {"", ""},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        for (size_t piece = 1; piece < 5; piece++) {
+            char *text = shown(cases[i].from, strlen(cases[i].from), piece);
+
+            cr_assert_str_eq(text, cases[i].to, "case %zu by %zu: %s", i, piece, text);
+            free(text);
+        }
+    }
+}
+
+/* Cut into pieces that are lines as well, none of them within a character. */
+Test(lines, a_long_line_of_a_program_is_cut)
+{
+    enum { ENOUGH = 3 * GK_LINES_BYTES_MAX };
+    static char data[ENOUGH], joined[ENOUGH];
+
+    for (size_t shift = 0; shift < 4; shift++) {
+        size_t used = shift, back = 0;
+        char *text;
+
+        memset(data, 'x', shift);
+        for (; used + 3 < ENOUGH; used += 3) {
+            memcpy(data + used, "\xe2\x82\xac", 3);
+        }
+        data[used++] = '\n';
+        text = shown(data, used, 1000);
+        for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+            cr_assert(strncmp(line, "[3] ", 4) == 0 && strlen(line) <= GK_LINES_BYTES_MAX + 4);
+            memcpy(joined + back, line + 4, strlen(line + 4));
+            back += strlen(line + 4);
+        }
+        cr_assert_eq(back, used - 1);
+        cr_assert(memcmp(joined, data, back) == 0);
+        free(text);
+    }
+    memset(data, 'x', GK_LINES_BYTES_MAX); /* nothing is left for a second piece */
+    data[GK_LINES_BYTES_MAX] = '\n';
+    char *text = shown(data, GK_LINES_BYTES_MAX + 1, 777);
+    cr_assert_eq(strlen(text), GK_LINES_BYTES_MAX + 5);
+    free(text);
 }
 
 Test(console, no_bar_without_a_terminal)

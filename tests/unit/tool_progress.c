@@ -30,6 +30,20 @@ Test(progress, says_what_it_knows)
     cr_assert_str_eq(text, "step 1000/1000 (100 %)  loss 0.25  accuracy 96.10 %  450 steps/s");
 }
 
+Test(progress, nobody_knows_how_many_there_will_be)
+{
+    gk_progress_init(&progress, 0, 0);
+    gk_progress_set(&progress, 100, 0.5, S);
+    cr_assert(gk_progress_line_due(&progress, S), "the first one");
+    gk_progress_set(&progress, 300, NAN, 2 * S);
+    cr_assert(!gk_progress_line_due(&progress, 2 * S));
+    cr_assert(gk_progress_line_due(&progress, 3 * S + 1), "two seconds");
+    gk_progress_line(&progress, 2 * S, text, sizeof(text));
+    cr_assert_str_eq(text, "step 300  loss 0.5  200 steps/s");
+    gk_progress_bar(&progress, 2 * S, 79, text, sizeof(text));
+    cr_assert_str_eq(text, "step 300  loss 0.5  200 steps/s");
+}
+
 Test(progress, late_reports_change_nothing)
 {
     gk_progress_init(&progress, 10, 0);

@@ -3,6 +3,7 @@
  * another job is refused by the option that differs.
  * Method: folders made here, with files of our names and of others. */
 #include "common/exit.h"
+#include "tool/run_child.h"
 #include "tool/run_job.h"
 #include "tool/state_dir.h"
 
@@ -266,6 +267,52 @@ Test(state, the_job_is_in_its_folder)
     cr_assert(rmdir(folder.path) == 0);
 }
 
+Test(state, a_command_is_part_of_the_job)
+{
+    static const struct {
+        const char *const flags[6];
+        const char *words; /* NULL: the same job */
+    } cases[] = {
+        {{"--quiet"}, NULL},
+        {{"--", "sh", "-c", "a b"}, NULL},
+        {{"--density=0.1", "--", "sh", "-c", "a b"}, NULL},
+        {{"--density=0.2"}, "--density 0.1, not 0.2"},
+        {{"--lr=0.1"}, "--lr unset, not 0.1"}, /* the program chose, whatever our default is */
+        {{"--model=fnn3"}, "--model unset, not fnn3"},
+        {{"--", "sh", "-c", "a"}, "of sh -c 'a b', not of sh -c a"},
+        {{"--", "sh"}, "of sh -c 'a b', not of sh"},
+    };
+    struct folder folder = folder_new();
+    struct gk_run_config run;
+    struct gk_words words = {""};
+    int code = -1;
+
+    cr_assert(load(&run, &folder, FLAGS("--job=a", "--density=0.1", "--", "sh", "-c", "a b"), &code,
+                   &words) == GK_OK,
+              "%s", words.text);
+    cr_assert(gk_run_job_write(&run, &words) == GK_OK, "%s", words.text);
+    gk_run_config_fini(&run);
+    put(&folder, "server-1/");
+    put(&folder, "server-1/JOB");
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        enum gk_err err = load(&run, &folder, cases[i].flags, &code, &words);
+
+        cr_assert_eq(err != GK_OK, cases[i].words != NULL, "case %zu: %s", i, words.text);
+        if (err) {
+            cr_assert(code == GK_EXIT_CONFIG && strstr(words.text, cases[i].words), "case %zu: %s",
+                      i, words.text);
+            continue;
+        }
+        cr_assert(run.command_count == 3 && strcmp(run.command[2], "a b") == 0);
+        cr_assert(gk_run_given(&run, "density") && !gk_run_given(&run, "lr"));
+        gk_run_config_fini(&run);
+    }
+    drop(&folder, "server-1/JOB");
+    drop(&folder, "server-1");
+    drop(&folder, "job.json");
+    cr_assert(rmdir(folder.path) == 0);
+}
+
 Test(state, damaged_options_are_refused)
 {
     static const char *const texts[] = {
@@ -277,6 +324,9 @@ Test(state, damaged_options_are_refused)
         "{\"options\": {\"quiet\": \"true\"}}",
         "{\"options\": {\"lr\": \"fast\"}}",
         "{\"options\": {\"seed\": \"1\", \"seed\": \"2\"}}",
+        "{\"options\": {}, \"command\": []}",
+        "{\"options\": {}, \"command\": \"sh\"}",
+        "{\"options\": {}, \"command\": [\"sh\", 3]}",
     };
     struct folder folder = folder_new();
 

@@ -174,6 +174,34 @@ Test(tally, later_lives)
     gk_tally_fini(&tally);
 }
 
+/* Copies of a user's program: nobody knows the number of steps, and one may have fewer. */
+Test(tally, a_program_may_leave_when_it_likes)
+{
+    cr_assert_eq(gk_tally_init(&tally, 1, 3), GK_OK);
+    tally.uneven = true;
+    tell(GK_ROLE_WORKER, 0, "{\"event\":\"progress\",\"step\":50,\"loss\":1.0}");
+    cr_assert(tally.workers[0].opened && !tally.workers[1].opened);
+    tell(GK_ROLE_WORKER, 1, "{\"event\":\"note\",\"words\":\"x\"}");
+    cr_assert(tally.workers[1].opened);
+    tell(GK_ROLE_WORKER, 1, "{\"event\":\"summary\",\"steps\":40,\"seconds\":1}");
+    tell(GK_ROLE_WORKER, 2, "{\"event\":\"progress\",\"step\":60,\"loss\":1.0}");
+    cr_assert(!gk_tally_short(&tally, 1));
+    cr_assert_eq(gk_tally_step(&tally), 50, "who has left holds nobody up");
+    gk_tally_restart(&tally, GK_ROLE_WORKER, 0);
+    tell(GK_ROLE_WORKER, 0, "{\"event\":\"eval\",\"step\":70,\"accuracy\":0.5}");
+    tell(GK_ROLE_WORKER, 0, "{\"event\":\"summary\",\"steps\":30,\"seconds\":1}");
+    tell(GK_ROLE_WORKER, 2, "{\"event\":\"summary\",\"steps\":80,\"seconds\":1}");
+    cr_assert_eq(gk_tally_step(&tally), 80);
+    tell(GK_ROLE_SERVER, 0, "{\"event\":\"summary\",\"version\":81}");
+    gk_tally_total(&tally, &total);
+    cr_assert_eq(total.steps, 81, "counted over all lives");
+    cr_assert_float_eq(total.accuracy, 0.5, 0.0, "of the last evaluation");
+    tally.resumed = true;
+    tell(GK_ROLE_WORKER, 1, "{\"event\":\"summary\",\"steps\":0,\"left_before\":true}");
+    cr_assert(gk_tally_short(&tally, 1));
+    gk_tally_fini(&tally);
+}
+
 Test(tally, progress_is_that_of_the_slowest)
 {
     cr_assert_eq(gk_tally_init(&tally, 1, 3), GK_OK);

@@ -1,0 +1,94 @@
+/* How copies of a user's program end.  gkps-worker tells its result before it ends well; a program
+ * may have no result to tell, and then it depends on the others what that means. */
+#include "tool/launch_internal.h"
+
+#include "common/exit.h"
+#include "tool/machine.h"
+#include "tool/ports.h"
+#include "tool/run_command.h"
+
+bool gk_launch_command_open(struct gk_launch *launch)
+{
+    uint16_t port;
+
+    if (!gk_run_is_command(launch->plan->run)) {
+        return true;
+    }
+    launch->machine.cores = gk_machine_cores();
+    launch->machine.gpus = gk_machine_gpus("");
+    if (!gk_ports_find(1, &port)) {
+        gk_launch_say(launch, GK_LOG_ERROR, "RUN-START-FAILED", "no port for MASTER_PORT");
+        return false;
+    }
+    launch->machine.port = port;
+    return true;
+}
+
+/* Its last life has ended well, and none of its lives has said a word. */
+static bool is_silent(const struct gk_launch *launch, const struct gk_child *child)
+{
+    return child->guarded && child->done && child->restart.due_us == 0 && child->exit_status == 0 &&
+           child->term_signal == 0 && !launch->tally->workers[child->index].opened;
+}
+
+static bool any_opened(const struct gk_launch *launch)
+{
+    for (uint32_t i = 0; i < launch->tally->workers_count; i++) {
+        if (launch->tally->workers[i].opened) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static const struct gk_child *first_silent(const struct gk_launch *launch)
+{
+    for (uint32_t i = launch->tally->servers_count; i < launch->fleet.children_count; i++) {
+        if (is_silent(launch, &launch->fleet.children[i])) {
+            return &launch->fleet.children[i];
+        }
+    }
+    return NULL;
+}
+
+void gk_launch_command_opened(struct gk_launch *launch)
+{
+    const struct gk_child *child = first_silent(launch);
+
+    if (launch->state != GK_LAUNCH_WORKERS || !child) {
+        return;
+    }
+    if (any_opened(launch)) {
+        gk_launch_say(launch, GK_LOG_ERROR, "RUN-WORKER-MISSING",
+                      "worker %u ended with code 0 and never opened gkps, but others did: they "
+                      "would wait for rank %u; the run ends",
+                      child->index, child->index);
+        gk_launch_drain(launch, GK_EXIT_PEER);
+    } else if (gk_launch_workers_ended(launch)) {
+        gk_launch_say(launch, GK_LOG_ERROR, "RUN-NEVER-OPENED",
+                      "the program never opened gkps: %u of %u copies ended with code 0, and "
+                      "nothing was trained",
+                      launch->tally->workers_count, launch->tally->workers_count);
+        gk_launch_drain(launch, GK_EXIT_DATA);
+    }
+}
+
+bool gk_launch_command_ended(struct gk_launch *launch, const struct gk_child *child)
+{
+    if (!child->guarded || child->exit_status != 0 || child->term_signal != 0 ||
+        launch->tally->workers[child->index].summed) {
+        return false;
+    }
+    if (is_silent(launch, child)) {
+        gk_launch_command_opened(launch);
+        return true;
+    }
+    gk_launch_say(
+        launch, GK_LOG_ERROR, "RUN-WORKER-MISSING",
+        "worker %u ended with code 0 but had not left the job, so that rank %u is missing "
+        "for the others: a program has to call gkps_leave() or gkps_close() (in Python: "
+        "close()) before it ends%s%s; the run ends",
+        child->index, child->index, child->death[0] ? "; it told: " : "", child->death);
+    gk_launch_drain(launch, GK_EXIT_PEER);
+    return true;
+}
