@@ -5,7 +5,13 @@
 
 #define GK_ASSERT(x) ((x) ? (void)0 : gk_assert_failed(#x, __FILE__, __LINE__))
 
+#ifdef __cplusplus
+#define GK_NORETURN [[noreturn]]
+#else
+#define GK_NORETURN _Noreturn
+#endif
+
 /* Print the expression and the place, then abort. */
-_Noreturn void gk_assert_failed(const char *expression, const char *file, int line);
+GK_NORETURN void gk_assert_failed(const char *expression, const char *file, int line);
 
 #endif

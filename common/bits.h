@@ -10,14 +10,21 @@
 #error "gkps sends arrays as they lie in memory and supports little-endian machines only"
 #endif
 
-static inline uint32_t gk_float_bits(float x)
+/* What kernels call too. */
+#ifdef __CUDACC__
+#define GK_ANYWHERE __host__ __device__
+#else
+#define GK_ANYWHERE
+#endif
+
+GK_ANYWHERE static inline uint32_t gk_float_bits(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof(bits));
     return bits;
 }
 
-static inline float gk_bits_float(uint32_t bits)
+GK_ANYWHERE static inline float gk_bits_float(uint32_t bits)
 {
     float x;
     memcpy(&x, &bits, sizeof(x));
@@ -25,7 +32,7 @@ static inline float gk_bits_float(uint32_t bits)
 }
 
 /* The finaliser of splitmix64 (Steele, Lea, Flood 2014): its outputs pass as random. */
-static inline uint64_t gk_mix64(uint64_t x)
+GK_ANYWHERE static inline uint64_t gk_mix64(uint64_t x)
 {
     x ^= x >> 30;
     x *= UINT64_C(0xbf58476d1ce4e5b9);
@@ -38,7 +45,7 @@ static inline uint64_t gk_mix64(uint64_t x)
 /* One term of a state hash: the hash of a vector is the sum of its terms mod 2^64, so that it
  * depends neither on order nor on chunking.  `plane` 0 are parameters, 1 and 2 optimizer moments;
  * `index` is global. */
-static inline uint64_t gk_hash_term(uint32_t plane, uint64_t index, uint32_t bits)
+GK_ANYWHERE static inline uint64_t gk_hash_term(uint32_t plane, uint64_t index, uint32_t bits)
 {
     return gk_mix64(gk_mix64(((uint64_t)plane << 56) + index + UINT64_C(0x9e3779b97f4a7c15)) +
                     bits);

@@ -5,7 +5,15 @@
 
 #include "common/backend.h"
 
-/* The table, or NULL with one line of words: not built in, no driver, no device. */
+#include <stdint.h>
+
+/* The table of one device, or NULL with one line of words: not built in, no driver, no device of
+ * that number.  Arguments of its slots may lie in device memory or in host memory; what lies in
+ * host memory crosses the bus at each call, and results are there when the ticket is done.  Any
+ * thread. */
+const struct gk_vector_ops *gk_vector_cuda_device(uint32_t device, struct gk_words *words);
+
+/* Of device 0. */
 const struct gk_vector_ops *gk_vector_cuda(struct gk_words *words);
 
 #endif

@@ -1,7 +1,13 @@
 #include "cuda/backend.h"
 
-const struct gk_vector_ops *gk_vector_cuda(struct gk_words *words)
+const struct gk_vector_ops *gk_vector_cuda_device(uint32_t device, struct gk_words *words)
 {
+    (void)device; /* there is none */
     gk_words_set(words, "this build has no CUDA backend");
     return NULL;
+}
+
+const struct gk_vector_ops *gk_vector_cuda(struct gk_words *words)
+{
+    return gk_vector_cuda_device(0, words);
 }

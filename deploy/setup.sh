@@ -3,7 +3,7 @@
 
 GK_BUILD_PACKAGES="gcc cmake ninja-build pkg-config libc6-dev libzmq3-dev libuv1-dev libprotobuf-c-dev protobuf-c-compiler \
 libopenblas-dev zlib1g-dev libisal-dev libxxhash-dev librandom123-dev libjansson-dev libcyaml-dev libyaml-dev"
-GK_TEST_PACKAGES="clang libclang-rt-14-dev libcriterion-dev clang-format-14 python3 python3-yaml procps"
+GK_TEST_PACKAGES="g++ clang libclang-rt-14-dev libcriterion-dev clang-format-14 python3 python3-yaml procps"
 
 say() {
     printf '==> %s\n' "$*"

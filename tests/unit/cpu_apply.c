@@ -158,7 +158,7 @@ Test(cpu_apply, random_updates)
     open_tables();
     random_state = 1;
     random_planes();
-    for (unsigned round = 0; round < 300; round++) {
+    for (unsigned round = 0; round < ROUNDS(300); round++) {
         struct gk_update updates[UPDATES_MAX];
         struct gk_range decay[DECAY_MAX];
         struct gk_apply_args args = {.optimizer = (enum gk_optimizer)(1 + round % 5),

@@ -41,7 +41,7 @@ Test(cpu_nonfinite, nonfinite_entries_under_every_policy)
 
     open_tables();
     random_state = 14;
-    for (unsigned round = 0; round < 1200; round++) {
+    for (unsigned round = 0; round < ROUNDS(1200); round++) {
         struct gk_select_state before[SEGMENTS_MAX], after[SEGMENTS_MAX];
         struct gk_select_report report;
         struct call call = {.n = 1 + below(2500)};

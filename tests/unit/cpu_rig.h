@@ -1,10 +1,21 @@
-/* What the tests of the CPU tables share: the tables that this machine can run, and random floats.
- */
+/* What the tests of the vector tables share: the tables that this machine can run, and random
+ * floats.
+ *
+ * The same files are compiled once more for the CUDA table (tests/simt): then RIG_CUDA is defined,
+ * and of the many random calls there is a share of 1 in RIG_SHARE, because an emulated thread is
+ * slow. */
 #ifndef GK_TESTS_UNIT_CPU_RIG_H
 #define GK_TESTS_UNIT_CPU_RIG_H
 
 #include "common/backend.h"
 #include "common/bits.h"
+
+#ifdef RIG_CUDA
+#include "cuda/backend.h"
+#ifdef RIG_EMULATED
+#include "tests/simt/simt.h"
+#endif
+#endif
 
 #include <criterion/criterion.h>
 
@@ -14,14 +25,43 @@
 
 enum { RIG_TABLES_MAX = 2 };
 
+#ifndef RIG_SHARE
+#define RIG_SHARE 1
+#endif
+#define ROUNDS(count) ((count) / RIG_SHARE)
+
 static const struct gk_vector_ops *tables[RIG_TABLES_MAX];
 static struct gk_queue *queues[RIG_TABLES_MAX];
 static unsigned tables_count;
 
+#ifdef RIG_CUDA
+/* How the CPU tables go about it (passes, prunes, zeroed host memory) is not what other tables do.
+ */
+static const bool rig_cuda = true;
+
+static inline void list_tables(const struct gk_vector_ops **ret_all)
+{
+    static struct gk_words words;
+
+    ret_all[0] = gk_vector_cuda(&words);
+    ret_all[1] = NULL;
+    cr_assert_not_null(ret_all[0], "%s", words.text);
+}
+#else
+static const bool rig_cuda = false;
+
+static inline void list_tables(const struct gk_vector_ops **ret_all)
+{
+    ret_all[0] = gk_vector_reference();
+    ret_all[1] = gk_vector_avx2();
+}
+#endif
+
 static inline void open_tables(void)
 {
-    const struct gk_vector_ops *all[RIG_TABLES_MAX] = {gk_vector_reference(), gk_vector_avx2()};
+    const struct gk_vector_ops *all[RIG_TABLES_MAX];
 
+    list_tables(all);
     tables_count = 0;
     for (unsigned i = 0; i < RIG_TABLES_MAX; i++) {
         if (!all[i])
@@ -43,11 +83,26 @@ static inline const char *table_name(unsigned table)
     return tables[table]->caps(queues[table])->name;
 }
 
+/* Emulated kernels run in another order in each call: by number, from the end, at random. */
+static inline void next_schedule(void)
+{
+#ifdef RIG_EMULATED
+    static const enum gk_simt_order orders[] = {GK_SIMT_RANDOM, GK_SIMT_ASCENDING, GK_SIMT_RANDOM,
+                                                GK_SIMT_RANDOM, GK_SIMT_DESCENDING};
+    static unsigned call;
+
+    call++;
+    gk_simt_schedule(orders[call % 5], call);
+#endif
+}
+
 /* Ends a slot call: the ticket is done, and nothing stuck. */
 static inline void finish_call(unsigned table, struct gk_ticket ticket)
 {
-    cr_assert(tables[table]->poll(queues[table], ticket));
+    next_schedule();
+    cr_assert(rig_cuda || tables[table]->poll(queues[table], ticket));
     cr_assert_eq(tables[table]->wait(queues[table], ticket), GK_OK);
+    cr_assert(tables[table]->poll(queues[table], ticket));
 }
 
 static uint64_t random_state;

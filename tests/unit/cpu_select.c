@@ -37,7 +37,7 @@ static void exhaustive(unsigned n_from, unsigned n_step)
     open_tables();
     random_state = n_from;
     for (uint64_t n = n_from; n <= 300; n += n_step) {
-        for (uint64_t k3 = 0; k3 < 3 * (n + 3); k3++) {
+        for (uint64_t k3 = 0; k3 < 3 * (n + 3); k3 += RIG_SHARE) {
             uint64_t k = k3 / 3;
             struct call call = {.segments = {{0, n}}, .k = {k}, .segments_count = 1, .n = n};
 
@@ -87,7 +87,7 @@ Test(cpu_select, random_calls)
 
     open_tables();
     random_state = 11;
-    for (unsigned round = 0; round < 1500; round++) {
+    for (unsigned round = 0; round < ROUNDS(1500); round++) {
         struct call call = {.n = 1 + below(below(10) ? 1500 : 12000)};
 
         random_segments(&call);
@@ -159,6 +159,8 @@ Test(cpu_select, worst_case_of_pruning)
 
             fill(ASCENDING, call.n, true);
             expect(table, &call, &state, &report);
+            if (rig_cuda) /* it does not prune, and looks again with a better guess */
+                continue;
             cr_assert_eq(report.passes, 1);
             cr_assert_geq(report.prunes, 20000 / 132);
             cr_assert_geq(report.appended, 19000);
@@ -194,9 +196,9 @@ Test(cpu_select, worst_case_of_rescue)
                 }
                 state.t = (2.0f - 500.0f / 9000) * lies[lie];
                 expect(table, &call, &state, &report);
-                cr_assert_eq(report.passes, passes[lie], "lie %g: %u passes", (double)lies[lie],
-                             report.passes);
-                if (passes[lie] == 3 && tight)
+                cr_assert(report.passes == passes[lie] || rig_cuda, "lie %g: %u passes",
+                          (double)lies[lie], report.passes);
+                if (passes[lie] == 3 && tight && !rig_cuda)
                     cr_assert_gt(report.prunes, 2);
                 if (passes[lie] > 1)
                     cr_assert_gt(state.margin, 0.019f);
@@ -213,7 +215,7 @@ Test(cpu_select, borders_of_the_bands)
 
     open_tables();
     random_state = 16;
-    for (unsigned round = 0; round < 3000; round++) {
+    for (unsigned round = 0; round < ROUNDS(3000); round++) {
         struct gk_select_report report;
         struct call call = {.segments = {{0, 200}},
                             .k = {1 + round % 49},

@@ -127,7 +127,7 @@ Test(cpu_sum, random_lists)
 
     open_tables();
     random_state = 1;
-    for (unsigned round = 0; round < 400; round++) {
+    for (unsigned round = 0; round < ROUNDS(400); round++) {
         struct gk_list lists[LISTS_MAX + 3];
         uint64_t len = below(4) ? 1 + below(400) : below(LEN_MAX);
         uint64_t gap = gaps[below(6)];

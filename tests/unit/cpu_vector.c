@@ -46,9 +46,10 @@ Test(cpu_vector, memory_is_zeroed_and_aligned)
 
                 cr_assert_not_null(memory);
                 cr_assert_eq((uintptr_t)memory % 64, 0);
+                memset(out, 0xff, sizeof(out));
+                finish_call(table, tables[table]->copy(queues[table], out, memory, bytes));
                 for (size_t i = 0; i < bytes; i++)
-                    cr_assert_eq(memory[i], 0);
-                memset(memory, 0xff, bytes);
+                    cr_assert_eq(((uint8_t *)out)[i], 0);
                 tables[table]->free(queues[table], (enum gk_memory)kind, memory);
             }
         }
@@ -70,8 +71,19 @@ Test(cpu_vector, copies)
         cr_assert_eq(gk_float_bits(out[99]), 0);
         finish_call(table, tables[table]->copy(queues[table], NULL, NULL, 0));
     }
-    cr_assert_str_eq(table_name(0), "cpu reference");
+    cr_assert(rig_cuda || strcmp(table_name(0), "cpu reference") == 0);
     close_tables();
+}
+
+/* The next buffers cannot be had; false: there is no way to have it so. */
+static bool no_memory(void)
+{
+#ifdef RIG_EMULATED
+    gk_simt_fail_allocation(0);
+    return true;
+#else
+    return !rig_cuda; /* which asks for so many entries that there is none */
+#endif
 }
 
 /* Buffers that cannot be had: the call does nothing, so do later ones, and wait() tells once. */
@@ -101,6 +113,8 @@ Test(cpu_vector, an_error_sticks_until_wait)
 
         random_state = 1;
         random_vector(a, 1000, false);
+        if (!no_memory())
+            continue;
         tables[table]->select(queues[table], &args);
         tables[table]->hash(queues[table], &hash_args);
         cr_assert_eq(hash, 77);
@@ -140,7 +154,7 @@ Test(cpu_vector, accumulate)
 {
     open_tables();
     random_state = 2;
-    for (unsigned round = 0; round < 200; round++) {
+    for (unsigned round = 0; round < ROUNDS(200); round++) {
         const uint64_t n = random_length();
         const uint64_t shift = below(8);
         const bool with_e = below(3) != 0;
@@ -235,7 +249,7 @@ Test(cpu_vector, select_ge)
 
     open_tables();
     random_state = 4;
-    for (unsigned round = 0; round < 200; round++) {
+    for (unsigned round = 0; round < ROUNDS(200); round++) {
         const uint64_t n = 1 + random_length();
         const uint64_t cut = below(n + 1);
         const struct gk_range segments[3] = {{0, cut / 2}, {cut / 2, cut / 2}, {cut, n}};
@@ -361,7 +375,7 @@ Test(cpu_vector, stats_in_the_specified_order)
 
     open_tables();
     random_state = 6;
-    for (unsigned round = 0; round < 150; round++) {
+    for (unsigned round = 0; round < ROUNDS(150); round++) {
         const uint64_t n = 1 + random_length();
         const uint64_t cut = below(n + 1);
         const struct gk_range segments[2] = {{cut / 3, cut}, {cut, n}};
@@ -404,7 +418,7 @@ Test(cpu_vector, hash_depends_neither_on_order_nor_on_chunks)
 {
     open_tables();
     random_state = 7;
-    for (unsigned round = 0; round < 200; round++) {
+    for (unsigned round = 0; round < ROUNDS(200); round++) {
         const uint64_t n = random_length();
         const uint64_t cut = below(n + 1);
         const uint64_t index0 = below(2) ? below(1000) : UINT64_C(0xfffffff0);

@@ -1,0 +1,21 @@
+# GK_HAVE_CUDA: whether kernels are compiled.  The programs then start on machines without a driver too, and say that they
+# have no device.  Sanitizers and other compilers tell nothing about kernels: those presets leave CUDA out.
+set_property(CACHE GK_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(GK_HAVE_CUDA OFF)
+if(NOT GK_CUDA STREQUAL "OFF")
+    include(CheckLanguage)
+    check_language(CUDA)
+    if(CMAKE_CUDA_COMPILER)
+        # Code for compute capabilities 8.x and 9.x, and an intermediate form for later ones.
+        if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+            set(CMAKE_CUDA_ARCHITECTURES "80-real;90" CACHE STRING "Architectures of the kernels")
+        endif()
+        enable_language(CUDA)
+        set(CMAKE_CUDA_STANDARD 17)
+        set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+        set(CMAKE_CUDA_EXTENSIONS OFF)
+        set(GK_HAVE_CUDA ON)
+    elseif(GK_CUDA STREQUAL "ON")
+        message(FATAL_ERROR "GK_CUDA=ON needs nvcc, which was not found: put it on the PATH, or set CUDACXX to it")
+    endif()
+endif()
