@@ -7,6 +7,7 @@
 #include "common/assert.h"
 #include "common/backend.h"
 #include "common/bits.h"
+#include "proto/spec.h"
 
 #include <inttypes.h>
 
@@ -40,7 +41,7 @@ static enum gk_err reserved(struct gk_words *words, const char *what, uint64_t v
 static enum gk_err check_reserved(const struct gk_header *h, const struct gk_kind_rule *rule,
                                   struct gk_words *words)
 {
-    const uint32_t later = GK_FLAG_SKIP | GK_FLAG_LR_FROM_CLIENT;
+    const uint32_t later = GK_FLAG_SKIP;
 
     if (rule->reserved) {
         gk_words_set(words, "kind %s is reserved, this version does not support it", rule->name);
@@ -175,7 +176,7 @@ static enum gk_err check_chunk(const struct gk_header *h, const struct gk_kind_r
 static enum gk_err check_code(const struct gk_header *h, struct gk_words *words)
 {
     bool refuses = h->code >= GK_CODE_PROTOCOL && h->code <= GK_CODE_WRONG_EPOCH;
-    bool nacks = h->code >= GK_CODE_NO_SESSION && h->code <= GK_CODE_PAST;
+    bool nacks = h->code >= GK_CODE_NO_SESSION && h->code <= GK_CODE_RATES_DIFFER;
 
     if (h->kind == GK_KIND_REFUSE && !refuses) {
         return corrupt(words, "code", h->code, "no reason to refuse");
@@ -219,6 +220,22 @@ static enum gk_err check_arrays(const struct gk_header *h, const struct gk_kind_
     return GK_OK;
 }
 
+/* As in a job spec: finite, not negative, -0 has no form. */
+static enum gk_err check_rate(const struct gk_header *h, struct gk_words *words)
+{
+    float lr = gk_bits_float(h->lr_bits);
+
+    if (!(h->flags & GK_FLAG_LR_FROM_CLIENT)) {
+        return h->lr_bits == 0 ? GK_OK
+                               : corrupt(words, "lr_bits", h->lr_bits, "but the flag is not set");
+    }
+    if (h->flags & GK_FLAG_LOST) {
+        return corrupt(words, "lr_bits", h->lr_bits, "but the push is LOST");
+    }
+    return gk_rate_good(lr) ? GK_OK
+                            : corrupt(words, "lr_bits", h->lr_bits, "no rate from 0 to 1e30");
+}
+
 static enum gk_err check_push(const struct gk_header *h, struct gk_words *words)
 {
     uint64_t bytes = h->count * (h->index_encoding == GK_INDEX_RAW32 ? 8 : 4);
@@ -243,7 +260,7 @@ static enum gk_err check_push(const struct gk_header *h, struct gk_words *words)
         h->push_bytes - bytes > (uint64_t)(h->chunks - 1) * 2 * GK_CHUNK_BYTES) {
         return corrupt(words, "push_bytes", h->push_bytes, "no sum that the chunks can have");
     }
-    return GK_OK;
+    return check_rate(h, words);
 }
 
 static enum gk_err check_uid(const struct gk_header *h, struct gk_words *words)

@@ -99,8 +99,8 @@ static const struct gk_kind_rule kinds[GK_KIND_MAX + 1] = {
                          .chunk = GK_NEED_MAYBE},
     [GK_KIND_PUSH] = {.name = "PUSH",
                       .fields = ASK | F(SESSION) | F(STEP) | F(BASE_VERSION) | RANGE | F(SAMPLES) |
-                                F(PUSH_ID) | CHUNK | F(PUSH_BYTES) | ARRAYS | F(FLAGS),
-                      .flags = GK_FLAG_LOST,
+                                F(LR_BITS) | F(PUSH_ID) | CHUNK | F(PUSH_BYTES) | ARRAYS | F(FLAGS),
+                      .flags = GK_FLAG_LOST | GK_FLAG_LR_FROM_CLIENT,
                       .session = GK_NEED_ALWAYS,
                       .range = GK_NEED_ALWAYS,
                       .chunk = GK_NEED_ALWAYS,
@@ -266,6 +266,7 @@ const char *gk_code_name(uint32_t code)
         [GK_CODE_BAD_SHAPE] = "BAD_SHAPE",
         [GK_CODE_FINISHED] = "FINISHED",
         [GK_CODE_PAST] = "PAST",
+        [GK_CODE_RATES_DIFFER] = "RATES_DIFFER",
     };
 
     return code < COUNT_OF(NAMES) && NAMES[code] ? NAMES[code] : "?";

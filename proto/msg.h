@@ -92,16 +92,17 @@ enum gk_code {
     GK_CODE_NO_MEMORY = 26,   /* the job does not fit the server's budget; fatal */
     /* The job is beyond version 0 elsewhere and this shard has no version; fatal. */
     GK_CODE_LOST_SHARD = 27,
-    GK_CODE_BAD_SHAPE = 28, /* well-formed, but not what this job's shard expects; fatal */
-    GK_CODE_FINISHED = 29,  /* the job has ended */
-    GK_CODE_PAST = 30,      /* PIN, PULL_PIN: that version is past, or is not pinned any more */
+    GK_CODE_BAD_SHAPE = 28,    /* well-formed, but not what this job's shard expects; fatal */
+    GK_CODE_FINISHED = 29,     /* the job has ended */
+    GK_CODE_PAST = 30,         /* PIN, PULL_PIN: that version is past, or is not pinned any more */
+    GK_CODE_RATES_DIFFER = 31, /* the ranks of a step push with different learning rates; fatal */
 };
 
 /* Header flags. */
 enum {
     GK_FLAG_LOST = 1 << 0,
     GK_FLAG_SKIP = 1 << 1,           /* reserved */
-    GK_FLAG_LR_FROM_CLIENT = 1 << 2, /* reserved */
+    GK_FLAG_LR_FROM_CLIENT = 1 << 2, /* PUSH: lr_bits is the learning rate of the step */
     GK_FLAG_AT_LEAST = 1 << 3,       /* PULL_DENSE: any version from `version` on */
     GK_FLAG_RETRYABLE = 1 << 4,      /* REFUSE, NACK */
     GK_FLAG_RELEASE = 1 << 5,        /* PIN: it is not needed any more; not answered */

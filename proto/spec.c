@@ -87,6 +87,13 @@ static bool float_good(float x, float max)
     return isfinite(x) && !signbit(x) && x <= max;
 }
 
+static const float most = 1e30f; /* keeps every product of two finite */
+
+bool gk_rate_good(float lr)
+{
+    return float_good(lr, most);
+}
+
 /* Without an epsilon a parameter whose gradients underflow when they are squared would be divided
  * by 0. */
 static enum gk_err check_adamw(const struct gk_spec *spec, struct gk_words *words)
@@ -112,7 +119,6 @@ static enum gk_err check_adamw(const struct gk_spec *spec, struct gk_words *word
 
 static enum gk_err check_optimizer(const struct gk_spec *spec, struct gk_words *words)
 {
-    const float most = 1e30f; /* keeps every product of two finite */
     bool momentum = spec->optimizer >= GK_OPTIMIZER_MOMENTUM;
     enum gk_err err =
         check_choice("optimizer", spec->optimizer, GK_OPTIMIZER_ADAMW, GK_OPTIMIZER_ADAMW, words);
@@ -120,7 +126,7 @@ static enum gk_err check_optimizer(const struct gk_spec *spec, struct gk_words *
     if (err) {
         return err;
     }
-    if (!float_good(spec->lr, most)) {
+    if (!gk_rate_good(spec->lr)) {
         return wrong_float(words, "lr", spec->lr, "not a number of 0 or more");
     }
     if (!float_good(spec->weight_decay, most)) {

@@ -9,6 +9,7 @@
 #include "common/limits.h"
 #include "common/words.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -86,6 +87,9 @@ uint64_t gk_spec_model_signature(const struct gk_spec *spec);
 
 /* lo of shard `shard` of `servers`: floor(d s / S / 16) * 16, and d for s = S. */
 uint64_t gk_partition_lo(uint64_t params_count, uint32_t servers, uint32_t shard);
+
+/* What a learning rate may be, of a spec and of a push: finite, from 0 to 1e30, not -0. */
+bool gk_rate_good(float lr);
 
 /* Learning rate of optimizer step `t` (0-based; skipped versions do not count). */
 float gk_spec_lr(const struct gk_spec *spec, uint64_t t);

@@ -48,7 +48,8 @@ static void check_round(const struct gk_server *server)
     /* An open round waits for somebody: otherwise it would have closed. */
     GK_ASSERT(server->live.state != GK_SHARD_RUNNING || round->state != GK_ROUND_COLLECTING ||
               gk_server_round_missing(server, &lowest) > 0 || server->live.finish_wanted ||
-              server->live.writer.op != 0 || server->live.writer.full);
+              server->live.writer.op != 0 || server->live.writer.full ||
+              server->live.dispute.begun);
     for (uint32_t r = 0; r < server->config.workers; r++) {
         contributed += server->live.members[r].push.contributed ? 1 : 0;
     }

@@ -20,6 +20,9 @@ static bool answer(struct gk_server *server, uint32_t rank, const struct gk_pull
     const struct gk_member *member = &server->live.members[rank];
     struct gk_server_action *action;
 
+    if (gk_server_rates_refuse(server, rank, pull->req_id)) {
+        return true;
+    }
     if (!readable(server) || pull->version > server->image->version) {
         return false;
     }

@@ -114,7 +114,9 @@ static bool same_push(const struct gk_push_slot *push, const struct gk_header *h
                       struct gk_words *words)
 {
     if (push->assembly.chunks == h->chunks && push->samples == h->samples &&
-        push->push_bytes == h->push_bytes && push->lost == ((h->flags & GK_FLAG_LOST) != 0)) {
+        push->push_bytes == h->push_bytes && push->lost == ((h->flags & GK_FLAG_LOST) != 0) &&
+        push->has_rate == ((h->flags & GK_FLAG_LR_FROM_CLIENT) != 0) &&
+        push->lr_bits == h->lr_bits) {
         return true;
     }
     gk_words_set(words, "chunk %" PRIu32 " of push %016" PRIx64 " contradicts the chunks before it",
@@ -149,6 +151,8 @@ static void begin(struct gk_server *server, uint32_t rank, const struct gk_heade
     push->push_bytes = h->push_bytes;
     push->incarnation = server->image->rows[rank].incarnation;
     push->lost = (h->flags & GK_FLAG_LOST) != 0;
+    push->has_rate = (h->flags & GK_FLAG_LR_FROM_CLIENT) != 0;
+    push->lr_bits = h->lr_bits;
 }
 
 static struct gk_piece piece_of(const struct gk_msg *msg)
@@ -233,6 +237,8 @@ void gk_server_push(struct gk_server *server, uint32_t rank, const struct gk_msg
                        "this server is going away");
     } else if (server->live.state == GK_SHARD_FINISHED) {
         gk_server_nack(server, rank, h->req_id, GK_CODE_FINISHED, false, "the job has finished");
+    } else if (gk_server_rates_refuse(server, rank, h->req_id)) {
+        return;
     } else if (row->left && h->step >= row->left_at) {
         gk_words_set(&words, "step %" PRIu64 " of rank %" PRIu32 ", which left at step %" PRIu64,
                      h->step, rank, row->left_at);

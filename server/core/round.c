@@ -7,6 +7,7 @@
  * step change together, the pushes are forgotten.  The planes follow with APPLY; nobody is served
  * from them in between. */
 #include "common/assert.h"
+#include "common/bits.h"
 #include "common/exit.h"
 #include "server/core/state.h"
 
@@ -178,7 +179,7 @@ void gk_server_round_close(struct gk_server *server)
     struct gk_server_action *action;
 
     if (server->live.state != GK_SHARD_RUNNING || round->state != GK_ROUND_COLLECTING ||
-        round->contributed < active_count(server)) {
+        round->contributed < active_count(server) || server->live.dispute.begun) {
         return;
     }
     round->contributions_count = 0;
@@ -191,6 +192,9 @@ void gk_server_round_close(struct gk_server *server)
     if (round->contributions_count == 0) {
         server->live.finish_wanted = true;
         gk_server_write_next(server);
+        return;
+    }
+    if (!gk_server_rates_agree(server)) {
         return;
     }
     round->sum = (struct gk_sum_args){
@@ -282,6 +286,9 @@ void gk_server_round_record(const struct gk_server *server, struct gk_record *re
     record->optimizer_step = server->image->optimizer_step;
     record->optimizer = spec->optimizer;
     record->hyper = gk_spec_hyper(spec, server->image->optimizer_step);
+    if (round->has_rate) {
+        record->hyper.lr = gk_bits_float(round->lr_bits);
+    }
     record->samples = round->samples;
     record->hashed = server->image->version % GK_HASH_EVERY == 0;
     record->state_hash = record->hashed ? server->live.hasher.state : 0;

@@ -58,6 +58,8 @@ struct gk_push_slot { /* of the step `version` of the shard, in memory as receiv
     uint64_t step, base_version, samples, push_bytes;
     uint32_t incarnation;
     bool lost;
+    bool has_rate; /* LR_FROM_CLIENT */
+    uint32_t lr_bits;
     bool contributed; /* complete: counted into the round */
     uint64_t arrival; /* order of completion; only a planted bug looks at it */
 };
@@ -96,6 +98,8 @@ struct gk_round {
     struct gk_contribution *contributions; /* [workers] */
     uint32_t contributions_count;
     uint64_t samples;
+    bool has_rate; /* the ranks' own, in place of the schedule's */
+    uint32_t lr_bits;
     struct gk_sum_args sum;
     struct gk_sum_report report;
     struct gk_apply_args apply;
@@ -148,6 +152,12 @@ struct gk_init { /* assembling version 0 */
     bool writing; /* all chunks are here */
 };
 
+struct gk_dispute { /* the ranks of the open round want different learning rates: the end */
+    bool begun;
+    uint64_t until_us; /* so long everybody who asks is told */
+    struct gk_words words;
+};
+
 struct gk_server_live {
     enum gk_shard_state state;
     uint64_t started_us;
@@ -155,6 +165,7 @@ struct gk_server_live {
     struct gk_member *members; /* [workers] */
     struct gk_init init;
     struct gk_round round;
+    struct gk_dispute dispute;
     struct gk_writer writer;
     bool pushed; /* a push has come since INIT: version 0 cannot be replaced any more */
     bool finish_wanted;
@@ -256,6 +267,12 @@ void gk_server_round_record(const struct gk_server *server, struct gk_record *re
 void gk_server_round_written(struct gk_server *server, bool unsynced);
 void gk_server_round_apply(struct gk_server *server);
 void gk_server_round_applied(struct gk_server *server, enum gk_err err, const char *words);
+
+/* rates.c */
+bool gk_server_rates_agree(
+    struct gk_server *server); /* of all contributions; false: the end begins */
+bool gk_server_rates_refuse(struct gk_server *server, uint32_t rank, uint64_t req_id);
+void gk_server_rates_watch(struct gk_server *server);
 
 /* hasher.c */
 void gk_server_hash_begin(struct gk_server *server);

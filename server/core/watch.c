@@ -244,6 +244,7 @@ void gk_server_watch_paused(struct gk_server *server, uint64_t pause_us)
     live->started_us += pause_us;
     live->linger_until_us += pause_us;
     live->drain_until_us += pause_us;
+    live->dispute.until_us += pause_us;
     gk_server_pin_paused(server, pause_us);
     for (uint32_t r = 0; r < server->config.workers; r++) {
         struct gk_member *member = &live->members[r];
@@ -280,6 +281,10 @@ void gk_server_watch(struct gk_server *server)
         gk_server_drained(server);
         return;
     }
+    if (live->dispute.begun) {
+        gk_server_rates_watch(server);
+        return;
+    }
     if (server->now_us >= live->stall_us) {
         stall(server);
     }
@@ -293,8 +298,10 @@ static uint64_t due_us(const struct gk_server *server)
     case GK_SHARD_WAITING:
     case GK_SHARD_SETUP:
     case GK_SHARD_INIT:
-    case GK_SHARD_RUNNING:
         return gk_min_u64(live->stall_us, deadline_us(server));
+    case GK_SHARD_RUNNING:
+        return gk_min_u64(live->dispute.begun ? live->dispute.until_us : live->stall_us,
+                          deadline_us(server));
     case GK_SHARD_FINISHED:
         return live->hashed ? live->linger_until_us : UINT64_MAX;
     case GK_SHARD_DRAINING:

@@ -401,7 +401,8 @@ static void advance(struct gk_sim *sim, uint32_t shard, const struct gk_record *
     struct gk_sim_ledger *ledger = &sim->ledger;
     struct gk_sim_shadow *shadow = &ledger->shadows[shard];
     uint64_t d = sim->options.params_count, lo = sim->job.lo[shard], hi = sim->job.lo[shard + 1];
-    struct gk_sim_vector vector = {.lo = lo,
+    struct gk_sim_vector vector = {.step = record->step,
+                                   .lo = lo,
                                    .hi = hi,
                                    .params = ledger->params + record->version * d,
                                    .moments = shadow->moments,
@@ -466,6 +467,12 @@ static void commit_round(struct gk_sim *sim, uint32_t shard, const struct gk_rec
                     shard, record->version, record->contributions_count, active, record->samples,
                     samples);
         return;
+    }
+    if (sim->options.rates && samples > 0 &&
+        gk_float_bits(record->hyper.lr) != gk_float_bits(gk_sim_toy_rate(sim, record->step))) {
+        gk_sim_fail(sim, "P3", "shard %u version %" PRIu64 " is made with rate %g, not %g", shard,
+                    record->version, (double)record->hyper.lr,
+                    (double)gk_sim_toy_rate(sim, record->step));
     }
     check_sums(sim, shard, record, dense);
     advance(sim, shard, record);

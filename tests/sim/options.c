@@ -51,6 +51,7 @@ static void draw_job(struct gk_sim_options *o, struct gk_sim_rng *rng)
     o->momentum = o->optimizer >= GK_OPTIMIZER_MOMENTUM ? 0.9f : 0;
     o->weight_decay = gk_sim_chance(rng, 1, 2) ? 0.01f : 0;
     o->warmup = gk_sim_chance(rng, 1, 3);
+    o->rates = gk_sim_chance(rng, 1, 3);
     o->k = gk_sim_chance(rng, 1, 4) ? o->params_count : gk_sim_between(rng, 1, o->params_count / 2);
     o->idle = swarm(rng, 100, 900);
     o->eval_every = gk_sim_chance(rng, 1, 2) ? gk_sim_between(rng, 1, 5) : 0;
@@ -226,8 +227,11 @@ void gk_sim_options_print(const struct gk_sim_options *o)
            "%s\n",
            o->workers, o->servers, o->params_count, o->steps, o->k, o->worker_chunk,
            o->server_chunk, o->optimizer, o->sums ? " and one of the workers" : "", (double)o->lr,
-           o->warmup ? " after a warm-up" : "", (double)o->momentum, (double)o->weight_decay,
-           o->idle, o->eval_every, o->any_rank ? ", ranks assigned" : "");
+           o->rates    ? " and others from the workers"
+           : o->warmup ? " after a warm-up"
+                       : "",
+           (double)o->momentum, (double)o->weight_decay, o->idle, o->eval_every,
+           o->any_rank ? ", ranks assigned" : "");
     printf("  times (us): latency %" PRIu64 " to %" PRIu64 ", gradient %" PRIu64
            " (rank 0) %" PRIu64 " (rank 1), other work up to %" PRIu64 ", start within %" PRIu64
            ", faults until %" PRIu64 "\n",

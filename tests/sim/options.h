@@ -85,7 +85,8 @@ struct gk_sim_options {
     uint32_t worker_chunk, server_chunk; /* floats */
     uint32_t optimizer;                  /* enum gk_optimizer */
     float lr, momentum, weight_decay;
-    bool sums; /* the workers have an optimizer of their own */
+    bool sums;  /* the workers have an optimizer of their own */
+    bool rates; /* the workers bring the learning rate of each step */
     bool warmup;
     uint64_t k;    /* entries a push; params_count: dense */
     uint32_t idle; /* per 1000 (rank, step): no samples, an empty push */

@@ -140,7 +140,7 @@ void gk_sim_oracle_apply(const struct gk_sim *sim, uint64_t optimizer_step, uint
 {
     const struct gk_spec *spec = &sim->job.spec;
     struct gk_hyper hyper = gk_spec_hyper(spec, optimizer_step);
-    float lr = hyper.lr;
+    float lr = sim->options.rates ? gk_sim_toy_rate(sim, vector->step) : hyper.lr;
 
     if (spec->optimizer == GK_OPTIMIZER_NONE) {
         for (uint64_t i = vector->lo; i < vector->hi; i++) {
@@ -156,6 +156,7 @@ void gk_sim_oracle_apply(const struct gk_sim *sim, uint64_t optimizer_step, uint
         float g = vector->sum[i] / (float)samples;
 
         if (spec->optimizer == GK_OPTIMIZER_ADAMW) {
+            hyper.lr = lr;
             adamw(sim, &hyper, i, g, vector);
             continue;
         }
@@ -198,7 +199,8 @@ static void advance(struct gk_sim *sim, struct sequence *seq, uint64_t step)
 {
     uint64_t d = sim->options.params_count;
     const float *params = sim->oracle.params + step * d;
-    struct gk_sim_vector vector = {.hi = d,
+    struct gk_sim_vector vector = {.step = step,
+                                   .hi = d,
                                    .params = sim->oracle.params + (step + 1) * d,
                                    .moments = seq->moments,
                                    .sum = seq->sum};

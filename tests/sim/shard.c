@@ -177,6 +177,7 @@ static void ended(struct gk_sim *sim, uint32_t shard, const struct gk_server_act
     gk_sim_say(sim, gk_sim_shard_node(shard), "exits with %d: %s", action->u.exit.code,
                action->words.text);
     if (!node->stopping && !disk_failed &&
+        (sim->expected_exit == GK_EXIT_OK || action->u.exit.code != sim->expected_exit) &&
         (action->u.exit.code != GK_EXIT_OK || !sim->ledger.shadows[shard].finished)) {
         gk_sim_fail(sim, "exit", "shard %u exits with %d: %s", shard, action->u.exit.code,
                     action->words.text);

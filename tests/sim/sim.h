@@ -175,6 +175,7 @@ struct gk_sim_proc {
     uint64_t sum_samples; /* of any shard */
     uint64_t moved;       /* the version that they have moved `params` to */
     float *kept;          /* what the slot holds of `params` */
+    float wrong_rate;     /* of a story: added to every rate that it brings */
     uint64_t slot_step;   /* pushes of steps below it are in the slot; 0: the slot is empty */
     uint64_t step;        /* of the gradient in work */
     uint32_t init;        /* which initial parameters it would send */
@@ -270,6 +271,7 @@ struct gk_sim_ledger {
 };
 
 struct gk_sim_vector { /* global indices [lo, hi) of whole vectors */
+    uint64_t step;
     uint64_t lo, hi;
     float *params, *moments; /* as in the shadow */
     const float *sum;
@@ -341,7 +343,7 @@ struct gk_sim {
     bool tail_lost;       /* a shard without syncs has forgotten what it had served */
     uint64_t rollback_us; /* when somebody said so; 0: nobody */
     bool given_up;        /* the job cannot go on, and has said so */
-    int expected_exit;    /* of workers, in stories that end badly */
+    int expected_exit;    /* in stories that end badly */
 
     struct gk_sim_stats stats;
     struct gk_sim_failure failure;
@@ -390,6 +392,7 @@ void gk_sim_check_end(struct gk_sim *sim);
 /* toy.c */
 void gk_sim_toy_initial(const struct gk_sim_job *job, uint32_t init, float *ret);
 uint64_t gk_sim_toy_init_id(const struct gk_sim_job *job, const float *initial);
+float gk_sim_toy_rate(const struct gk_sim *sim, uint64_t step);
 uint64_t gk_sim_toy_samples(const struct gk_sim *sim, uint32_t rank, uint64_t step);
 void gk_sim_toy_gradient(const struct gk_sim *sim, uint32_t rank, uint64_t step,
                          const float *params, float *ret);

@@ -74,6 +74,12 @@ void gk_story_stopped(struct gk_sim *sim);
 void gk_story_all_asleep(struct gk_sim *sim);
 void gk_story_no_server(struct gk_sim *sim);
 
+/* story_clients.c */
+void gk_story_with_rates(struct gk_sim_options *options);
+void gk_story_with_sums(struct gk_sim_options *options);
+void gk_story_rates_differ(struct gk_sim *sim);
+void gk_story_parameters_lost(struct gk_sim *sim);
+
 /* story_disks.c */
 void gk_story_with_disks(struct gk_sim_options *options);
 void gk_story_long_with_disks(struct gk_sim_options *options);

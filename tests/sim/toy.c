@@ -78,12 +78,19 @@ static void check_conservation(struct gk_sim *sim, const struct gk_sim_proc *pro
     }
 }
 
+float gk_sim_toy_rate(const struct gk_sim *sim, uint64_t step)
+{
+    return 0.015625f * (float)(1 + gk_mix64(sim->job.toy_seed + 9 + step) % 8);
+}
+
 static struct gk_push *encode(const struct gk_sim *sim, const struct gk_sim_proc *proc,
                               const uint32_t *idx, const float *val, uint64_t n)
 {
     struct gk_push_source source = {
         .step = proc->step,
         .samples = gk_sim_toy_samples(sim, proc->rank, proc->step),
+        .has_rate = sim->options.rates,
+        .lr = gk_sim_toy_rate(sim, proc->step) + proc->wrong_rate,
         .rank = proc->rank,
         .servers = sim->options.servers,
         .params_count = sim->job.spec.params_count,

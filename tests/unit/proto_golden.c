@@ -140,6 +140,17 @@ static const struct golden GOLDEN[] = {
                    .value_encoding = GK_VALUE_F32,
                    .count = 2}},
      .floats = 2},
+    {.name = "PUSH-RATE",
+     .msg = {.h = {.kind = GK_KIND_PUSH,
+                   COMMON,
+                   .step = 41,
+                   .base_version = 41,
+                   .lo = 320,
+                   .hi = 650,
+                   .lr_bits = 0x3a83126f,
+                   .push_id = UINT64_C(0x4444444444444444),
+                   .chunks = 1,
+                   .flags = GK_FLAG_LR_FROM_CLIENT}}},
     {.name = "PUSH-LOST",
      .msg = {.h = {.kind = GK_KIND_PUSH,
                    COMMON,
@@ -497,8 +508,7 @@ static void fill_field(const struct gk_field *field, void *record)
 Test(proto_golden, largest)
 {
     const uint64_t crcs = BIT(KIND) | BIT(FRAME_CRC_0) | BIT(FRAME_CRC_1) | BIT(FRAME_CRC_2);
-    const uint64_t later =
-        BIT(LR_BITS) | BIT(INDEX_PARAM) | BIT(TO_VERSION); /* reserved, of PUSH and pulls */
+    const uint64_t later = BIT(INDEX_PARAM) | BIT(TO_VERSION); /* reserved, of PUSH and pulls */
     uint8_t bytes[GK_RECORD_BYTES_MAX];
     size_t largest = 0;
     uint32_t count;

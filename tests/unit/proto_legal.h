@@ -111,10 +111,15 @@ static inline void legal_push(struct draw *draw, struct gk_msg *msg)
 
     h->push_id = nonzero(draw);
     h->base_version = any(draw, GK_VERSION_MAX);
+    h->lr_bits = 0;
+    if (below(draw, 3) == 0) {
+        h->flags = GK_FLAG_LR_FROM_CLIENT;
+        h->lr_bits = gk_float_bits(gk_rng_float(&draw->rng, draw->next++));
+    }
     legal_range(draw, h, UINT32_MAX);
     switch (below(draw, 4)) {
     case 0:
-        h->flags = below(draw, 2) ? GK_FLAG_LOST : 0;
+        h->flags = h->flags || below(draw, 2) ? h->flags : GK_FLAG_LOST;
         h->chunks = 1;
         h->chunk = 0;
         return; /* empty */

@@ -146,6 +146,7 @@ static inline struct rig *rig_running(uint32_t workers)
  * different sizes, so that the order of a sum shows.  Chunks of RIG_CHUNK elements. */
 struct rig_push {
     uint64_t id, bytes, samples, step;
+    uint32_t flags, lr_bits;
     uint32_t chunks;
     uint32_t counts[RIG_PARAMS / RIG_CHUNK + 1];
     uint32_t idx[RIG_PARAMS / RIG_CHUNK + 1][RIG_CHUNK];
@@ -184,6 +185,8 @@ static inline struct gk_msg rig_push_msg(struct rig *rig, uint32_t rank,
     msg.h.step = push->step;
     msg.h.base_version = push->step;
     msg.h.samples = push->samples;
+    msg.h.flags = push->flags;
+    msg.h.lr_bits = push->lr_bits;
     msg.h.push_id = push->id;
     msg.h.push_bytes = push->bytes;
     msg.h.chunk = chunk;
@@ -229,6 +232,13 @@ static inline struct rig_push rig_empty_push(uint32_t rank, uint64_t step, uint6
 {
     return (struct rig_push){
         .step = step, .samples = samples, .chunks = 1, .id = 900 + 10 * step + rank};
+}
+
+/* The push brings the learning rate of its step. */
+static inline void rig_bring_rate(struct rig_push *push, float lr)
+{
+    push->flags |= GK_FLAG_LR_FROM_CLIENT;
+    push->lr_bits = gk_float_bits(lr);
 }
 
 static inline void rig_round(struct rig *rig, uint64_t step)

@@ -23,6 +23,7 @@ struct rig_options {
     uint64_t eval_every, deadline_us, seed;
     uint32_t plant;
     bool evaluates, sums;
+    float rate;            /* that every step brings; 0: none */
     uint64_t entries;      /* of a push; 0: 4 */
     uint32_t chunk_floats; /* of a push; 0: GK_CHUNK_FLOATS */
     uint32_t pull_floats;  /* of INIT and pulls; 0: GK_CHUNK_FLOATS */
@@ -364,6 +365,8 @@ static inline struct gk_push *rig_push(const struct rig *rig, uint64_t step)
     uint64_t d = rig->options.params, n = rig->options.entries;
     struct gk_push_source source = {.step = step,
                                     .samples = 32,
+                                    .has_rate = rig->options.rate > 0,
+                                    .lr = rig->options.rate,
                                     .rank = rig->options.rank,
                                     .servers = rig->options.servers,
                                     .params_count = d,

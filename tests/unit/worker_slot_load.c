@@ -211,7 +211,7 @@ Test(slot_load, memory_damaged)
         put_back(&rig, bytes);
     }
     for (uint64_t step = STEPS - GK_RING_ENTRIES; step < STEPS; step++) {
-        for (uint64_t at = 0; at < 56 + 32 + 11 * 32; at += 11) {
+        for (uint64_t at = 0; at < 64 + 32 + 11 * 32; at += 11) {
             expect_lost(&rig, RING_AT + step % GK_RING_ENTRIES * entry_bytes(&rig) + at, "push of");
             put_back(&rig, bytes);
         }
@@ -294,8 +294,8 @@ Test(slot_load, no_slot_at_all)
     int file;
 
     make(&rig);
-    write_u32(&rig, 8, 2);
-    expect_refused(&rig, GK_E_CONFIG, "has format 2, this version reads 1");
+    write_u32(&rig, 8, 3);
+    expect_refused(&rig, GK_E_CONFIG, "has format 3, this version reads 2");
     write_u32(&rig, 0, 0);
     expect_refused(&rig, GK_E_CONFIG, "is no slot of a gkps worker");
     slot_rig_fini(&rig);

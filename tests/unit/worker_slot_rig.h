@@ -93,6 +93,8 @@ static inline struct gk_push *slot_push(uint64_t step)
     uint32_t sparse = step % 2 ? 10 : 0;
     struct gk_push_source source = {.step = step,
                                     .samples = 32,
+                                    .has_rate = step % 3 > 0,
+                                    .lr = 0.125f * (float)(step % 3),
                                     .rank = SLOT_RANK,
                                     .servers = 2,
                                     .params_count = SLOT_PARAMS,
@@ -113,7 +115,8 @@ static inline struct gk_push *slot_push(uint64_t step)
 
 static inline bool slot_same_push(const struct gk_push *a, const struct gk_push *b)
 {
-    if (a->step != b->step || a->samples != b->samples || a->slices_count != b->slices_count) {
+    if (a->step != b->step || a->samples != b->samples || a->slices_count != b->slices_count ||
+        a->has_rate != b->has_rate || a->lr_bits != b->lr_bits) {
         return false;
     }
     for (uint32_t s = 0; s < a->slices_count; s++) {

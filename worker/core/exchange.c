@@ -89,6 +89,8 @@ static void send_push_chunk(struct gk_worker *worker, struct gk_shard *shard,
     msg->h.chunks = shard->push.chunks;
     if (push) {
         msg->h.samples = push->samples;
+        msg->h.flags = push->has_rate ? GK_FLAG_LR_FROM_CLIENT : 0;
+        msg->h.lr_bits = push->lr_bits;
         fill_chunk(msg, &push->slices[shard->index], chunk);
         return;
     }

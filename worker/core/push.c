@@ -159,7 +159,8 @@ static enum gk_err encode_sparse(const struct slice_source *source, struct gk_pu
 uint64_t gk_push_slice_id(const struct gk_push *push, uint32_t shard, uint32_t rank)
 {
     const struct gk_push_slice *slice = &push->slices[shard];
-    uint64_t head[3] = {push->step, rank, push->samples};
+    uint64_t head[4] = {push->step, rank, push->samples,
+                        (uint64_t)push->has_rate << 32 | push->lr_bits};
     uint64_t hash = gk_hash64_more(0, head, sizeof(head));
 
     for (uint32_t c = 0; c < slice->chunks_count; c++) {
@@ -221,11 +222,14 @@ enum gk_err gk_push_encode(const struct gk_push_source *source, struct gk_push *
     enum gk_err err = GK_E_NOMEM;
 
     GK_ASSERT(source->chunk_floats > 0);
+    GK_ASSERT(!source->has_rate || gk_rate_good(source->lr));
     if (!push) {
         goto out;
     }
     push->step = source->step;
     push->samples = source->samples;
+    push->has_rate = source->has_rate;
+    push->lr_bits = source->has_rate ? gk_float_bits(source->lr) : 0;
     push->slices_count = source->servers;
     push->slices = calloc(source->servers, sizeof(*push->slices));
     if (!push->slices) {

@@ -10,6 +10,7 @@
 #include "common/err.h"
 #include "common/words.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct gk_push_chunk {
@@ -30,12 +31,17 @@ struct gk_push_slice {
 struct gk_push {
     uint64_t step;
     uint64_t samples;
+    bool has_rate; /* the learning rate of the step is lr_bits, not the schedule's */
+    uint32_t lr_bits;
     struct gk_push_slice *slices; /* one per shard */
     uint32_t slices_count;
 };
 
 struct gk_push_source {
     uint64_t step, samples;
+    bool has_rate; /* the servers use `lr`, which all ranks must push alike, not the job's schedule
+                    */
+    float lr;      /* gk_rate_good() */
     uint32_t rank;
     uint32_t servers;
     uint64_t params_count;
@@ -46,8 +52,8 @@ struct gk_push_source {
 };
 
 /* Encode.  A slice whose indices would cost more than its values (8 n >= 4 (hi - lo)) is sent
- * DENSE, zeros where nothing was selected.  The push id is the XXH3-64 of step, rank, samples and
- * all chunks, and never 0.  GK_E_NOMEM.  Any thread. */
+ * DENSE, zeros where nothing was selected.  The push id is the XXH3-64 of step, rank, samples,
+ * rate and all chunks, and never 0.  GK_E_NOMEM.  Any thread. */
 enum gk_err gk_push_encode(const struct gk_push_source *source, struct gk_push **ret_push,
                            struct gk_words *words);
 

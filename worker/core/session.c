@@ -435,6 +435,8 @@ static void nack_fatal(struct gk_worker *worker, struct gk_shard *shard, const s
     } else if (msg->h.code == GK_CODE_LOST_SHARD) {
         exit_code = GK_EXIT_PEER;
         repair = GK_LOST_SHARD_REPAIR;
+    } else if (msg->h.code == GK_CODE_RATES_DIFFER) {
+        exit_code = GK_EXIT_DATA;
     }
     give_up(worker, shard, exit_code, "shard %u at %s says %s at step %llu: %s%s", shard->index,
             worker->config->addresses[shard->index], gk_code_name(msg->h.code),

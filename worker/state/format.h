@@ -16,7 +16,7 @@
 #include <stddef.h>
 
 enum {
-    GK_SLOT_FORMAT = 1,
+    GK_SLOT_FORMAT = 2,
     GK_SLOT_PAGE = 4096,
     GK_SLOT_COPIES = 2, /* of identity and residual */
     GK_SLOT_HEADER_AT = 0,
@@ -69,7 +69,8 @@ struct gk_slot_push { /* followed by slices, chunks, arrays */
     uint64_t step, samples;
     uint64_t body_bytes;
     uint32_t slices, chunks;
-    uint32_t body_crc, reserved;
+    uint32_t body_crc, has_rate; /* 0 or 1 */
+    uint32_t lr_bits, reserved;  /* 0 without a rate */
 };
 
 struct gk_slot_slice {
@@ -85,7 +86,7 @@ struct gk_slot_chunk {
 _Static_assert(sizeof(struct gk_slot_header) == 160, "as in docs/worker-state.md");
 _Static_assert(sizeof(struct gk_slot_identity) == 72, "as in docs/worker-state.md");
 _Static_assert(sizeof(struct gk_slot_residual) == 48, "as in docs/worker-state.md");
-_Static_assert(sizeof(struct gk_slot_push) == 56, "as in docs/worker-state.md");
+_Static_assert(sizeof(struct gk_slot_push) == 64, "as in docs/worker-state.md");
 _Static_assert(sizeof(struct gk_slot_slice) == 16 && sizeof(struct gk_slot_chunk) == 32,
                "the same");
 

@@ -103,7 +103,9 @@ enum gk_err gk_slot_push_write(const struct gk_slot *slot, const struct gk_push 
     struct gk_slot_push head = {.seal = {.seq = seq, .kind = GK_SLOT_RECORD_PUSH},
                                 .step = push->step,
                                 .samples = push->samples,
-                                .slices = push->slices_count};
+                                .slices = push->slices_count,
+                                .has_rate = push->has_rate,
+                                .lr_bits = push->lr_bits};
     uint8_t *end;
 
     GK_ASSERT(push->slices_count == slot->header.servers);
@@ -282,6 +284,8 @@ static enum gk_err read_body(const struct gk_slot *slot, const struct gk_slot_pu
     }
     push->step = head->step;
     push->samples = head->samples;
+    push->has_rate = head->has_rate == 1;
+    push->lr_bits = head->lr_bits;
     push->slices = calloc(head->slices, sizeof(*push->slices));
     if (push->slices) {
         push->slices_count = head->slices;
@@ -309,6 +313,13 @@ static bool belongs(const struct gk_slot_push *head, const struct gk_slot_residu
     return head->step == step && head->seal.seq + behind == memory->seal.seq;
 }
 
+/* As a message may carry it. */
+static bool is_rate(const struct gk_slot_push *head)
+{
+    return head->has_rate == 1 ? gk_rate_good(gk_bits_float(head->lr_bits))
+                               : head->has_rate == 0 && head->lr_bits == 0;
+}
+
 enum gk_err gk_slot_push_read(const struct gk_slot *slot, const struct gk_slot_residual *memory,
                               uint64_t step, struct gk_push **ret_push, struct gk_words *words)
 {
@@ -320,7 +331,7 @@ enum gk_err gk_slot_push_read(const struct gk_slot *slot, const struct gk_slot_r
     if (head.seal.seq == 0 || (whole && !belongs(&head, memory, step))) {
         return GK_E_NOTFOUND;
     }
-    err = whole && head.slices == slot->header.servers &&
+    err = whole && is_rate(&head) && head.slices == slot->header.servers &&
                   head.body_bytes <= slot->header.entry_bytes - sizeof(head) &&
                   gk_crc32c(at + sizeof(head), head.body_bytes) == head.body_crc
               ? read_body(slot, &head, ret_push)
