@@ -323,9 +323,25 @@ enum gk_cpu { GK_CPU_AUTO, GK_CPU_REFERENCE, GK_CPU_AVX2 };
 enum gk_err gk_vector_cpu(enum gk_cpu wish, const struct gk_vector_ops **ret_ops,
                           struct gk_words *words);
 
-/* The layer table: matrices are row-major, float.  Slots are added with the layers that need
- * them. */
-/* c = a b + beta c;  a is m x k, b is k x n, c is m x n, transposed as told. */
+/* The layer table: what models are made of, as batch-level functions on plain arrays of float.
+ *
+ * Every slot takes a queue, with the contract at the top of this file: work of one queue runs in
+ * order and may still run when the slot returns, so arrays, and results of the host (gk_loss) are
+ * read after a wait on the queue, and errors stick to it.  A table with
+ * `on_host` has finished when a slot returns, cannot fail, and takes NULL for a queue.
+ *
+ * Matrices are row-major.  An image is rows x columns x channels, the channels innermost; so a
+ * batch of images is one matrix with a row for every pixel, which is what bias, norm and column
+ * sums work on.  A batch of sequences is time-major: a row for every (time, sample), all samples of
+ * a time together.
+ *
+ * The order of every sum is the one stated here; sums inside of gemm are those of the BLAS, and
+ * expf, tanhf and logf those of the C library: see ARCHITECTURE.md, "Determinism".  A NaN passes
+ * through every slot, so that a diverged model is seen as one. */
+enum gk_activation { GK_ACTIVATION_NONE, GK_ACTIVATION_RELU };
+
+/* c = a b + beta c;  a is m x k, b is k x n, c is m x n, transposed as told.  beta = 0 does not
+ * read c. */
 struct gk_gemm_args {
     bool transpose_a, transpose_b;
     uint64_t m, n, k;
@@ -334,23 +350,160 @@ struct gk_gemm_args {
     float beta;
 };
 
-enum gk_activation { GK_ACTIVATION_NONE, GK_ACTIVATION_RELU };
+/* x[r][c] = activation(x[r][c] + bias[c]) */
+struct gk_bias_args {
+    float *x;
+    const float *bias;
+    uint64_t rows, columns;
+    enum gk_activation activation;
+};
+
+/* Over the rows of a batch. */
+struct gk_loss {
+    double loss;   /* sum of the losses, rows in order */
+    uint64_t hits; /* rows whose label is the first of the largest logits; none among NaNs */
+};
+
+/* Logits become `scale` times the gradient of the summed cross-entropy. */
+struct gk_softmax_args {
+    float *logits; /* rows x classes, in place */
+    const uint32_t *labels;
+    uint64_t rows, classes;
+    float scale;            /* 1: untouched */
+    struct gk_loss *result; /* out, written */
+};
+
+/* Square windows that slide over images.  Input pixel of window (r, c), place (i, j):
+ * (r stride + i - pad_rows, c stride + j - pad_columns), zero outside of the image. */
+struct gk_layer_window {
+    uint32_t samples, rows, columns, channels; /* of the input */
+    uint32_t kernel, stride, pad_rows, pad_columns;
+    uint32_t out_rows, out_columns;
+};
+
+/* Batch normalisation of the columns, with statistics over the rows. */
+struct gk_norm_args {
+    const float *x;
+    float *y; /* activation(weight (x - mean) scale + bias) */
+    uint64_t rows, columns;
+    const float *weight, *bias;
+    /* training: mean and scale (1 / sqrt(variance + epsilon), variance with rows in the
+     * denominator) are those of x, summed in double, rows in order, and written for the backward
+     * pass; the running ones move by `momentum` (r += momentum (new - r), the variance with rows -
+     * 1 in the denominator).  Else the running ones count, and nothing is written but y. */
+    bool training;
+    float *mean, *scale;
+    float *running_mean, *running_variance;
+    float momentum, epsilon;
+    enum gk_activation activation;
+};
+
+/* dx = weight scale (dy - mean of dy - n mean of (dy n)), n = (x - mean) scale; dbias = sum of dy,
+ * dweight = sum of dy n: in double, rows in order.  dx may be NULL.  The activation is undone
+ * before, by activation_backward. */
+struct gk_norm_gradient_args {
+    const float *x, *dy;
+    float *dx;
+    uint64_t rows, columns;
+    const float *weight, *mean, *scale;
+    float *dweight, *dbias;
+};
+
+/* y = activation(x + the shortcut of skip).  x and y are samples x rows x columns x channels; skip
+ * is samples x skip_rows x skip_columns x skip_channels: its pixel (r stride, c stride), channels
+ * from skip_channels on are zero. */
+struct gk_residual_args {
+    const float *x, *skip;
+    float *y;
+    uint32_t samples, rows, columns, channels;
+    uint32_t skip_rows, skip_columns, skip_channels, stride;
+    enum gk_activation activation;
+};
+
+/* dskip += dy where the shortcut led; geometry as above. */
+struct gk_residual_gradient_args {
+    const float *dy;
+    float *dskip;
+    uint32_t samples, rows, columns, channels;
+    uint32_t skip_rows, skip_columns, skip_channels, stride;
+};
+
+/* One time step of an LSTM.  Gates in the order input, forget, cell, output:
+ * i, f, o = 1 / (1 + e^-a), g = tanh(a), a = gates + bias_x + bias_h;
+ * c = f c_before + i g;  h = o tanh(c). */
+struct gk_lstm_args {
+    float *gates; /* rows x 4 width: products of the weights, replaced by i, f, g, o */
+    const float *bias_x, *bias_h;
+    const float *c_before; /* rows x width, as c and h */
+    float *c, *h;
+    uint64_t rows, width;
+};
+
+/* dc is that of the later step; it becomes that of the earlier one.  Gates become the gradient of
+ * their products. */
+struct gk_lstm_gradient_args {
+    float *gates;
+    const float *c_before, *c, *dh;
+    float *dc;
+    uint64_t rows, width;
+};
 
 struct gk_layer_ops {
+    bool on_host; /* arrays are ordinary memory, and slots have finished when they return */
+    /* A convolution works on so many samples at a time that its matrix of windows has at least so
+     * many rows, within GK_WINDOWS_BYTES: a property of the table, since it decides the order of
+     * sums. */
+    uint32_t window_rows;
     const char *(*fingerprint)(void); /* BLAS and core: gemm is identical only where this is */
-    void (*gemm)(const struct gk_gemm_args *args);
-    /* x[r][c] = activation(x[r][c] + bias[c]) */
-    void (*bias_forward)(float *x, const float *bias, uint64_t rows, uint64_t columns,
-                         enum gk_activation activation);
-    /* dx[r][c] = 0 where y[r][c] <= 0 (RELU), in place */
-    void (*activation_backward)(float *dx, const float *y, uint64_t count,
+    void (*gemm)(struct gk_queue *queue, const struct gk_gemm_args *args);
+    /* y = x, and y = value. */
+    void (*copy)(struct gk_queue *queue, float *y, const float *x, uint64_t count);
+    void (*fill)(struct gk_queue *queue, float *y, float value, uint64_t count);
+    /* Each of `count` matrices of rows x columns, transposed: y is count x columns x rows. */
+    void (*transpose)(struct gk_queue *queue, float *y, const float *x, const uint64_t sides[3]);
+    void (*bias_forward)(struct gk_queue *queue, const struct gk_bias_args *args);
+    /* dx[i] = 0 where y[i] <= 0 (RELU), in place */
+    void (*activation_backward)(struct gk_queue *queue, float *dx, const float *y, uint64_t count,
                                 enum gk_activation activation);
     /* sums[c] = sum over r of x[r][c], rows in order */
-    void (*column_sums)(const float *x, uint64_t rows, uint64_t columns, float *sums);
-    /* Logits become gradients of the summed cross-entropy (not divided by rows); loss and hits
-     * are added up. */
-    void (*softmax_cross_entropy)(float *logits, const uint32_t *labels, uint64_t rows,
-                                  uint64_t classes, double *loss, uint64_t *hits);
+    void (*column_sums)(struct gk_queue *queue, const float *x, uint64_t rows, uint64_t columns,
+                        float *sums);
+    void (*softmax_cross_entropy)(struct gk_queue *queue, const struct gk_softmax_args *args);
+    /* windows[(sample, r, c)][(i, j, channel)]: a row for every output pixel. */
+    void (*im2col)(struct gk_queue *queue, const struct gk_layer_window *window, const float *x,
+                   float *windows);
+    /* dx = the sum of the entries of `windows` that were read from there, in the order of (i, j).
+     */
+    void (*col2im)(struct gk_queue *queue, const struct gk_layer_window *window,
+                   const float *windows, float *dx);
+    /* The largest of each window and channel, the first of equals; a NaN is the largest.
+     * index: i kernel + j.  The padding does not count; no window may lie wholly in it. */
+    void (*max_pool_forward)(struct gk_queue *queue, const struct gk_layer_window *window,
+                             const float *x, float *y, uint32_t *index);
+    /* dx = the sum of dy of the windows that chose this pixel, in the order of (i, j). */
+    void (*max_pool_backward)(struct gk_queue *queue, const struct gk_layer_window *window,
+                              const float *dy, const uint32_t *index, float *dx);
+    /* Sum of the window in the order of (i, j), padding as zeros, divided by kernel^2. */
+    void (*average_pool_forward)(struct gk_queue *queue, const struct gk_layer_window *window,
+                                 const float *x, float *y);
+    void (*average_pool_backward)(struct gk_queue *queue, const struct gk_layer_window *window,
+                                  const float *dy, float *dx);
+    void (*norm_forward)(struct gk_queue *queue, const struct gk_norm_args *args);
+    void (*norm_backward)(struct gk_queue *queue, const struct gk_norm_gradient_args *args);
+    void (*residual_forward)(struct gk_queue *queue, const struct gk_residual_args *args);
+    void (*residual_backward)(struct gk_queue *queue, const struct gk_residual_gradient_args *args);
+    /* y[r] = table[tokens[r]];  sides: rows, width */
+    void (*embedding_forward)(struct gk_queue *queue, const float *table, const uint32_t *tokens,
+                              const uint64_t sides[2], float *y);
+    /* dtable[v] = sum of dy[r] over the rows with token v, in order;  sides: rows, width, tokens in
+     * the table */
+    void (*embedding_backward)(struct gk_queue *queue, const float *dy, const uint32_t *tokens,
+                               const uint64_t sides[3], float *dtable);
+    void (*lstm_forward)(struct gk_queue *queue, const struct gk_lstm_args *args);
+    void (*lstm_backward)(struct gk_queue *queue, const struct gk_lstm_gradient_args *args);
 };
+
+/* Bound of the windows of a convolution, for layers of which one sample needs less. */
+#define GK_WINDOWS_BYTES (UINT64_C(16) << 20)
 
 #endif

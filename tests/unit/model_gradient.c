@@ -34,7 +34,10 @@ static uint32_t draw(uint32_t *state)
 
 static void set_up(struct rig *rig, const char *name)
 {
-    const struct gk_model_setup setup = {gk_layers_cpu(), FEATURES, CLASSES, BATCH_MAX};
+    const struct gk_model_setup setup = {.layers = gk_layers_cpu(),
+                                         .features = FEATURES,
+                                         .classes = CLASSES,
+                                         .batch_max = BATCH_MAX};
     struct gk_words words = {""};
     uint32_t state = 3;
 
@@ -143,8 +146,9 @@ Test(model_gradient, central_differences)
         struct gk_score score;
 
         set_up(&rig, names[m]);
-        gk_model_gradient(rig.model, rig.params, &(struct gk_batch){rig.x, rig.labels, 4}, rig.grad,
-                          &score);
+        gk_model_gradient(rig.model, rig.params,
+                          &(struct gk_batch){.x = rig.x, .labels = rig.labels, .count = 4},
+                          rig.grad, &score);
         cr_assert_float_eq(score.loss, plain_loss(&rig, 4, rig.d, 0.0), 1e-6 * score.loss);
         for (uint32_t i = 0; i < rig.tensors_count; i++) {
             check_tensor(&rig, &rig.tensors[i], 4);
@@ -170,7 +174,9 @@ Test(model_gradient, every_count_is_the_sum_of_its_samples)
             for (uint32_t s = 0; s < count; s++) {
                 memset(rig.grad, 0xff, rig.d * sizeof(float)); /* NaN */
                 gk_model_gradient(rig.model, rig.params,
-                                  &(struct gk_batch){rig.x + s * FEATURES, rig.labels + s, 1},
+                                  &(struct gk_batch){.x = rig.x + s * FEATURES,
+                                                     .labels = rig.labels + s,
+                                                     .count = 1},
                                   rig.grad, &score);
                 cr_assert_leq(score.hits, 1);
                 sum.loss += score.loss;
@@ -180,7 +186,8 @@ Test(model_gradient, every_count_is_the_sum_of_its_samples)
                 }
             }
             memset(rig.grad, 0xff, rig.d * sizeof(float));
-            gk_model_gradient(rig.model, rig.params, &(struct gk_batch){rig.x, rig.labels, count},
+            gk_model_gradient(rig.model, rig.params,
+                              &(struct gk_batch){.x = rig.x, .labels = rig.labels, .count = count},
                               rig.grad, &score);
             cr_assert_eq(score.hits, sum.hits, "%s, %u samples", names[m], count);
             cr_assert_float_eq(score.loss, sum.loss, 1e-5);
@@ -206,7 +213,7 @@ Test(model_gradient, repeats_and_evaluates_bit_for_bit)
 
         set_up(&rig, names[m]);
         first = calloc(rig.d, sizeof(*first));
-        batch = (struct gk_batch){rig.x, rig.labels, BATCH_MAX};
+        batch = (struct gk_batch){.x = rig.x, .labels = rig.labels, .count = BATCH_MAX};
         gk_model_gradient(rig.model, rig.params, &batch, first, &score[0]);
         gk_model_evaluate(rig.model, rig.params, &batch, &score[1]);
         gk_model_gradient(rig.model, rig.params, &batch, rig.grad, &score[2]);
@@ -231,7 +238,8 @@ Test(model_gradient, hits)
     for (int i = 0; i < BATCH_MAX; i++) {
         expected += rig.labels[i] == 2;
     }
-    gk_model_evaluate(rig.model, rig.params, &(struct gk_batch){rig.x, rig.labels, BATCH_MAX},
+    gk_model_evaluate(rig.model, rig.params,
+                      &(struct gk_batch){.x = rig.x, .labels = rig.labels, .count = BATCH_MAX},
                       &score);
     cr_assert_eq(score.hits, expected);
     cr_assert_float_eq(score.loss, BATCH_MAX * log(CLASSES - 1 + exp(1.0)) - (double)expected,
@@ -247,7 +255,8 @@ Test(model_gradient, not_finite_is_seen)
 
         set_up(&rig, names[m]);
         rig.params[0] = NAN;
-        gk_model_gradient(rig.model, rig.params, &(struct gk_batch){rig.x, rig.labels, BATCH_MAX},
+        gk_model_gradient(rig.model, rig.params,
+                          &(struct gk_batch){.x = rig.x, .labels = rig.labels, .count = BATCH_MAX},
                           rig.grad, &score);
         cr_assert(isnan(score.loss));
         cr_assert_eq(score.hits, 0);

@@ -57,7 +57,7 @@ Test(model_layers, gemm)
             b[j] = draw(&state);
             before[j] = c[j] = i & 4 ? draw(&state) : NAN;
         }
-        ops->gemm(&args);
+        ops->gemm(NULL, &args);
         for (uint64_t j = 0; j < args.m * args.n; j++) {
             double expected = plain_product(&args, j / args.n, j % args.n);
 
@@ -78,18 +78,18 @@ Test(model_layers, bias_and_activation)
     float x[6], dx[6] = {1, 2, 3, 4, 5, 6};
 
     memcpy(x, start, sizeof(x));
-    ops->bias_forward(x, bias, 2, 3, GK_ACTIVATION_NONE);
+    ops->bias_forward(NULL, &(struct gk_bias_args){x, bias, 2, 3, GK_ACTIVATION_NONE});
     cr_assert(x[0] == -1.0f && x[1] == -1.0f && x[2] == 3.0f && x[3] == 5.0f && isnan(x[4]) &&
               x[5] == 0.0f);
-    ops->activation_backward(dx, x, 6, GK_ACTIVATION_NONE);
+    ops->activation_backward(NULL, dx, x, 6, GK_ACTIVATION_NONE);
     for (int i = 0; i < 6; i++) {
         cr_assert_eq(dx[i], (float)(i + 1));
     }
     memcpy(x, start, sizeof(x));
-    ops->bias_forward(x, bias, 2, 3, GK_ACTIVATION_RELU);
+    ops->bias_forward(NULL, &(struct gk_bias_args){x, bias, 2, 3, GK_ACTIVATION_RELU});
     cr_assert(x[0] == 0.0f && x[1] == 0.0f && x[2] == 3.0f && x[3] == 5.0f && isnan(x[4]) &&
               x[5] == 0.0f);
-    ops->activation_backward(dx, x, 6, GK_ACTIVATION_RELU);
+    ops->activation_backward(NULL, dx, x, 6, GK_ACTIVATION_RELU);
     cr_assert(dx[0] == 0.0f && dx[1] == 0.0f && dx[2] == 3.0f && dx[3] == 4.0f && dx[4] == 5.0f &&
               dx[5] == 0.0f);
 }
@@ -100,27 +100,40 @@ Test(model_layers, column_sums_in_order)
     static const float x[8] = {0x1p24f, 1.0f, 1.0f, 0x1p24f, -0x1p24f, 1.0f, 0.5f, -0x1p24f};
     float sums[2] = {NAN, NAN};
 
-    gk_layers_cpu()->column_sums(x, 4, 2, sums);
+    gk_layers_cpu()->column_sums(NULL, x, 4, 2, sums);
     cr_assert(sums[0] == 0.5f && sums[1] == 0.0f, "%g %g", sums[0], sums[1]);
-    gk_layers_cpu()->column_sums(x, 1, 2, sums);
+    gk_layers_cpu()->column_sums(NULL, x, 1, 2, sums);
     cr_assert(sums[0] == 0x1p24f && sums[1] == 1.0f);
+}
+
+/* Rows of three logits. */
+static void softmax(float *x, const uint32_t *labels, uint64_t rows, float scale,
+                    struct gk_loss *result)
+{
+    const struct gk_softmax_args args = {x, labels, rows, 3, scale, result};
+
+    gk_layers_cpu()->softmax_cross_entropy(NULL, &args);
 }
 
 Test(model_layers, softmax_values)
 {
     static const uint32_t labels[3] = {1, 2, 0};
     float x[9] = {0, logf(2.0f), 0, 5, 5, 5, 1000, 0, -1000};
-    double loss = 10.0;
-    uint64_t hits = 7;
+    struct gk_loss result = {10.0, 7};
 
-    gk_layers_cpu()->softmax_cross_entropy(x, labels, 3, 3, &loss, &hits);
-    cr_assert_float_eq(loss, 10.0 + log(2.0) + log(3.0), 1e-6);
-    cr_assert_eq(hits, 7 + 2);
+    softmax(x, labels, 3, 1.0f, &result);
+    cr_assert_float_eq(result.loss, log(2.0) + log(3.0), 1e-6);
+    cr_assert_eq(result.hits, 2);
     cr_assert_float_eq(x[0], 0.25, 1e-6);
     cr_assert_float_eq(x[1], -0.5, 1e-6);
     cr_assert_float_eq(x[3], 1.0 / 3, 1e-6);
     cr_assert_float_eq(x[5], 1.0 / 3 - 1, 1e-6);
     cr_assert(x[6] == 0.0f && x[7] == 0.0f && x[8] == 0.0f);
+    x[0] = x[1] = x[2] = 0.0f;
+    softmax(x, labels, 1, 0.125f, &result);
+    cr_assert_float_eq(x[0], 0.125 / 3, 1e-7);
+    cr_assert_float_eq(x[1], -0.25 / 3, 1e-7);
+    cr_assert_float_eq(result.loss, log(3.0), 1e-6);
 }
 
 /* Equal logits: the first of them is the answer.  NaN: nobody is right, and the loss shows it. */
@@ -138,13 +151,13 @@ Test(model_layers, hits)
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         float x[3];
-        double loss = 0.0;
-        uint64_t hits = 0;
+        struct gk_loss result;
 
         memcpy(x, cases[i].logits, sizeof(x));
-        gk_layers_cpu()->softmax_cross_entropy(x, &cases[i].label, 1, 3, &loss, &hits);
-        cr_assert_eq(hits, cases[i].hits, "case %zu", i);
-        cr_assert_eq(isnan(loss) != 0, isnan(cases[i].logits[0]) != 0, "case %zu: %g", i, loss);
+        softmax(x, &cases[i].label, 1, 1.0f, &result);
+        cr_assert_eq(result.hits, cases[i].hits, "case %zu", i);
+        cr_assert_eq(isnan(result.loss) != 0, isnan(cases[i].logits[0]) != 0, "case %zu: %g", i,
+                     result.loss);
     }
 }
 

@@ -15,7 +15,8 @@
 
 static struct gk_model *new_model(const char *name, uint32_t features, uint32_t classes)
 {
-    const struct gk_model_setup setup = {gk_layers_cpu(), features, classes, 8};
+    const struct gk_model_setup setup = {
+        .layers = gk_layers_cpu(), .features = features, .classes = classes, .batch_max = 8};
     struct gk_model *model = NULL;
     struct gk_words words = {""};
 
@@ -124,8 +125,9 @@ Test(model_table, errors)
         enum gk_err err;
         const char *words;
     } cases[] = {
-        {"fnn4", 4, 2, 1, GK_E_NOTFOUND, "no model \"fnn4\"; choose fnn3|softmax"},
-        {"", 4, 2, 1, GK_E_NOTFOUND, "choose fnn3|softmax"},
+        {"fnn4", 4, 2, 1, GK_E_NOTFOUND,
+         "no model \"fnn4\"; choose charlstm|fnn3|lenet5|resnet20|softmax|vgg16"},
+        {"", 4, 2, 1, GK_E_NOTFOUND, "choose charlstm|fnn3|lenet5|resnet20|softmax|vgg16"},
         {"fnn3", 0, 2, 1, GK_E_INVALID, "features"},
         {"fnn3", 4, 0, 1, GK_E_INVALID, "classes"},
         {"softmax", 4, 2, 0, GK_E_INVALID, "batch"},
@@ -136,8 +138,10 @@ Test(model_table, errors)
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        const struct gk_model_setup setup = {gk_layers_cpu(), cases[i].features, cases[i].classes,
-                                             cases[i].batch};
+        const struct gk_model_setup setup = {.layers = gk_layers_cpu(),
+                                             .features = cases[i].features,
+                                             .classes = cases[i].classes,
+                                             .batch_max = cases[i].batch};
         struct gk_model *model = NULL;
         struct gk_words words = {""};
         enum gk_err err = gk_model_new(cases[i].name, &setup, &model, &words);

@@ -17,8 +17,9 @@ static double accuracy(struct gk_model *model, const struct gk_dataset *dataset,
 
     for (uint32_t at = 0; at < dataset->test_count; at += BATCH) {
         uint32_t left = dataset->test_count - at;
-        const struct gk_batch batch = {dataset->test + (size_t)at * dataset->features,
-                                       dataset->test_labels + at, left < BATCH ? left : BATCH};
+        const struct gk_batch batch = {.x = dataset->test + (size_t)at * dataset->features,
+                                       .labels = dataset->test_labels + at,
+                                       .count = left < BATCH ? left : BATCH};
         struct gk_score score;
 
         gk_model_evaluate(model, params, &batch, &score);
@@ -29,8 +30,10 @@ static double accuracy(struct gk_model *model, const struct gk_dataset *dataset,
 
 static double train(const char *name, const struct gk_dataset *dataset)
 {
-    const struct gk_model_setup setup = {gk_layers_cpu(), dataset->features, dataset->classes,
-                                         BATCH};
+    const struct gk_model_setup setup = {.layers = gk_layers_cpu(),
+                                         .features = dataset->features,
+                                         .classes = dataset->classes,
+                                         .batch_max = BATCH};
     struct gk_model *model = NULL;
     struct gk_batcher batcher;
     float *params, *grad, *velocity, *x = calloc((size_t)BATCH * dataset->features, sizeof(*x));
@@ -51,7 +54,9 @@ static double train(const char *name, const struct gk_dataset *dataset)
 
         gk_batcher_at(&batcher, step, samples);
         gk_dataset_gather(dataset, samples, BATCH, x, labels);
-        gk_model_gradient(model, params, &(struct gk_batch){x, labels, BATCH}, grad, &score);
+        gk_model_gradient(model, params,
+                          &(struct gk_batch){.x = x, .labels = labels, .count = BATCH}, grad,
+                          &score);
         for (uint64_t i = 0; i < d; i++) {
             velocity[i] = 0.9f * velocity[i] + grad[i] / BATCH;
             params[i] -= 0.1f * velocity[i];

@@ -1,9 +1,10 @@
 /* The layer table on the CPU: gemm by OpenBLAS on one thread, since its sums depend on how many
  * there are; everything else in plain loops, whose order is part of the contract
  * (common/backend.h). */
-#include "worker/model/model.h"
+#include "worker/model/layers_cpu.h"
 
 #include "common/assert.h"
+#include "worker/model/model.h"
 
 #include <cblas.h>
 
@@ -33,11 +34,12 @@ static const char *cpu_fingerprint(void)
     return blas_fingerprint;
 }
 
-static void cpu_gemm(const struct gk_gemm_args *args)
+static void cpu_gemm(struct gk_queue *queue, const struct gk_gemm_args *args)
 {
     blasint lda = (blasint)(args->transpose_a ? args->m : args->k);
     blasint ldb = (blasint)(args->transpose_b ? args->k : args->n);
 
+    (void)queue;
     GK_ASSERT(args->m > 0 && args->n > 0 && args->k > 0);
     GK_ASSERT(args->m <= INT_MAX && args->n <= INT_MAX && args->k <= INT_MAX);
     cblas_sgemm(CblasRowMajor, args->transpose_a ? CblasTrans : CblasNoTrans,
@@ -46,24 +48,57 @@ static void cpu_gemm(const struct gk_gemm_args *args)
                 (blasint)args->n);
 }
 
-/* A NaN passes through, so that a diverged model is seen as one. */
-static void cpu_bias_forward(float *x, const float *bias, uint64_t rows, uint64_t columns,
-                             enum gk_activation activation)
+static void cpu_copy(struct gk_queue *queue, float *y, const float *x, uint64_t count)
 {
-    for (uint64_t r = 0; r < rows; r++) {
-        float *row = x + r * columns;
+    (void)queue;
+    memcpy(y, x, count * sizeof(*y));
+}
 
+static void cpu_fill(struct gk_queue *queue, float *y, float value, uint64_t count)
+{
+    (void)queue;
+    for (uint64_t i = 0; i < count; i++) {
+        y[i] = value;
+    }
+}
+
+static void cpu_transpose(struct gk_queue *queue, float *y, const float *x, const uint64_t sides[3])
+{
+    const uint64_t rows = sides[1], columns = sides[2];
+
+    (void)queue;
+    for (uint64_t i = 0; i < sides[0]; i++) {
         for (uint64_t c = 0; c < columns; c++) {
+            for (uint64_t r = 0; r < rows; r++) {
+                y[c * rows + r] = x[r * columns + c];
+            }
+        }
+        x += rows * columns;
+        y += rows * columns;
+    }
+}
+
+static void cpu_bias_forward(struct gk_queue *queue, const struct gk_bias_args *args)
+{
+    const float *bias = args->bias;
+    const bool is_relu = args->activation == GK_ACTIVATION_RELU;
+
+    (void)queue;
+    for (uint64_t r = 0; r < args->rows; r++) {
+        float *row = args->x + r * args->columns;
+
+        for (uint64_t c = 0; c < args->columns; c++) {
             float sum = row[c] + bias[c];
 
-            row[c] = activation == GK_ACTIVATION_RELU && sum <= 0.0f ? 0.0f : sum;
+            row[c] = is_relu && sum <= 0.0f ? 0.0f : sum;
         }
     }
 }
 
-static void cpu_activation_backward(float *dx, const float *y, uint64_t count,
-                                    enum gk_activation activation)
+static void cpu_activation_backward(struct gk_queue *queue, float *dx, const float *y,
+                                    uint64_t count, enum gk_activation activation)
 {
+    (void)queue;
     if (activation == GK_ACTIVATION_NONE) {
         return;
     }
@@ -72,8 +107,10 @@ static void cpu_activation_backward(float *dx, const float *y, uint64_t count,
     }
 }
 
-static void cpu_column_sums(const float *x, uint64_t rows, uint64_t columns, float *sums)
+static void cpu_column_sums(struct gk_queue *queue, const float *x, uint64_t rows, uint64_t columns,
+                            float *sums)
 {
+    (void)queue;
     for (uint64_t c = 0; c < columns; c++) {
         sums[c] = 0.0f;
     }
@@ -97,18 +134,21 @@ static bool is_hit(const float *logits, uint64_t classes, uint32_t label)
     return true;
 }
 
-static void cpu_softmax_cross_entropy(float *logits, const uint32_t *labels, uint64_t rows,
-                                      uint64_t classes, double *loss, uint64_t *hits)
+static void cpu_softmax_cross_entropy(struct gk_queue *queue, const struct gk_softmax_args *args)
 {
-    for (uint64_t r = 0; r < rows; r++) {
-        float *row = logits + r * classes;
-        uint32_t label = labels[r];
+    const uint64_t classes = args->classes;
+    struct gk_loss result = {.loss = 0.0};
+
+    (void)queue;
+    for (uint64_t r = 0; r < args->rows; r++) {
+        float *row = args->logits + r * classes;
+        uint32_t label = args->labels[r];
         float largest = row[0];
         float sum = 0.0f;
         float right;
 
         GK_ASSERT(label < classes);
-        *hits += is_hit(row, classes, label);
+        result.hits += is_hit(row, classes, label);
         for (uint64_t c = 1; c < classes; c++) {
             largest = row[c] > largest ? row[c] : largest;
         }
@@ -121,19 +161,42 @@ static void cpu_softmax_cross_entropy(float *logits, const uint32_t *labels, uin
             row[c] /= sum;
         }
         row[label] -= 1.0f;
-        *loss += (double)logf(sum) - (double)right;
+        for (uint64_t c = 0; args->scale != 1.0f && c < classes; c++) {
+            row[c] *= args->scale;
+        }
+        result.loss += (double)logf(sum) - (double)right;
     }
+    *args->result = result;
 }
 
 const struct gk_layer_ops *gk_layers_cpu(void)
 {
     static const struct gk_layer_ops ops = {
+        .on_host = true,
+        .window_rows = 512,
         .fingerprint = cpu_fingerprint,
         .gemm = cpu_gemm,
+        .copy = cpu_copy,
+        .fill = cpu_fill,
+        .transpose = cpu_transpose,
         .bias_forward = cpu_bias_forward,
         .activation_backward = cpu_activation_backward,
         .column_sums = cpu_column_sums,
         .softmax_cross_entropy = cpu_softmax_cross_entropy,
+        .im2col = gk_cpu_im2col,
+        .col2im = gk_cpu_col2im,
+        .max_pool_forward = gk_cpu_max_pool_forward,
+        .max_pool_backward = gk_cpu_max_pool_backward,
+        .average_pool_forward = gk_cpu_average_pool_forward,
+        .average_pool_backward = gk_cpu_average_pool_backward,
+        .norm_forward = gk_cpu_norm_forward,
+        .norm_backward = gk_cpu_norm_backward,
+        .residual_forward = gk_cpu_residual_forward,
+        .residual_backward = gk_cpu_residual_backward,
+        .embedding_forward = gk_cpu_embedding_forward,
+        .embedding_backward = gk_cpu_embedding_backward,
+        .lstm_forward = gk_cpu_lstm_forward,
+        .lstm_backward = gk_cpu_lstm_backward,
     };
 
     (void)pthread_once(&blas_once, set_up_blas); /* Fails on an invalid control only. */

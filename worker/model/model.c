@@ -1,69 +1,70 @@
-/* Multilayer perceptrons.  Layer l takes width[l] inputs to width[l + 1] outputs: y = relu(x W^T +
- * b), without ReLU in the last.  The forward pass keeps every output; the backward pass walks back
- * from the gradient of the logits: dW = dy^T x, db = column sums of dy, dx = dy W where x was not
- * cut by its ReLU. */
+/* A model walks through its layers: forward, keeping every activation, and back from the gradient
+ * of the logits.  Two buffers of gradients take turns; a residual layer holds its gradient in a
+ * third until the layers that it bridges are through, since the shortcut's part is added then.
+ *
+ * On a table that is not on_host all arrays lie in its memory; the samples, and the state that a
+ * restart must bring back, are copied to them and back in every call. */
 #include "worker/model/model.h"
 
 #include "common/assert.h"
 #include "common/rng.h"
+#include "worker/model/layer.h"
 
 #include <inttypes.h>
 #include <limits.h>
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { LAYERS_MAX = 3, HIDDEN_MAX = LAYERS_MAX - 1 };
-
-struct plan {
-    const char *name;
-    uint32_t hidden[HIDDEN_MAX];
-    uint32_t hidden_count;
-};
-
-static const struct plan plans[] = {
-    {.name = "fnn3", .hidden = {200, 200}, .hidden_count = 2},
-    {.name = "softmax"},
-};
 
 /* Tensors are drawn from streams of 2^34 numbers. */
 #define PARAMS_MAX (UINT64_C(1) << 34)
 
-enum { PLANS_COUNT = sizeof(plans) / sizeof(plans[0]) };
+enum { DELTAS = 3, BLOCKS_MAX = 3 * GK_LAYERS_MAX + 16 };
+
+struct block {
+    void *memory;
+    bool on_host;
+};
 
 struct gk_model {
-    const struct gk_layer_ops *layers;
-    uint32_t batch_max;
+    struct gk_model_setup setup; /* batch_max and streams filled in */
+    struct gk_plan plan;
+    struct gk_layer layers[GK_LAYERS_MAX];
     uint32_t layers_count;
-    uint32_t width[LAYERS_MAX + 1];
-    struct gk_tensor tensors[2 * LAYERS_MAX]; /* weight and bias of each layer */
+    struct gk_tensor *tensors; /* of all layers */
+    uint32_t tensors_count;
     uint64_t params_count;
-    float *out[LAYERS_MAX]; /* batch_max x width[l + 1]: output of layer l */
-    float *delta[2];        /* gradients of hidden outputs, in turn; room for the widest */
+    float *deltas[DELTAS]; /* the third: NULL without residual layers */
+    float *scratch;
+    float *aux; /* host */
+    uint64_t aux_count;
+    float *aux_there; /* where the layers see it; aux itself on the host */
+    float *x;         /* samples, where the layers see them; NULL on the host, as these */
+    uint32_t *labels, *tokens;
+    struct gk_loss *loss;
+    struct block blocks[BLOCKS_MAX]; /* what was allocated */
+    uint32_t blocks_count;
+    uint64_t bytes;
 };
 
 const char *gk_model_choices(void)
 {
-    return "fnn3|softmax";
+    return "charlstm|fnn3|lenet5|resnet20|softmax|vgg16";
 }
 
-static const struct plan *find_plan(const char *name)
+uint32_t gk_model_eval_batch(const char *name)
 {
-    for (int i = 0; i < PLANS_COUNT; i++) {
-        if (!strcmp(plans[i].name, name)) {
-            return &plans[i];
-        }
-    }
-    return NULL;
+    const struct gk_model_plan *plan = gk_model_plan_find(name);
+
+    return plan ? plan->eval_batch : 1;
 }
 
 static enum gk_err check_setup(const struct gk_model_setup *setup, struct gk_words *words)
 {
-    const uint32_t sizes[] = {setup->features, setup->classes, setup->batch_max};
+    const uint32_t features = setup->sequence ? setup->sequence : setup->features;
+    const uint32_t sizes[] = {features, setup->classes, setup->batch_max};
     static const char *const names[] = {"features", "classes", "batch"};
 
-    GK_ASSERT(setup->layers);
+    GK_ASSERT(setup->layers && (setup->layers->on_host || setup->ops));
     for (int i = 0; i < 3; i++) {
         if (sizes[i] == 0) {
             gk_words_set(words, "a model needs at least one of: %s", names[i]);
@@ -75,61 +76,212 @@ static enum gk_err check_setup(const struct gk_model_setup *setup, struct gk_wor
             return GK_E_LIMIT;
         }
     }
+    if ((uint64_t)setup->sequence * setup->batch_max > INT_MAX) {
+        gk_words_set(words, "a batch of %u texts of %u characters is more than BLAS can count",
+                     (unsigned)setup->batch_max, (unsigned)setup->sequence);
+        return GK_E_LIMIT;
+    }
     return GK_OK;
 }
 
-static void add_tensor(struct gk_model *model, uint32_t index, uint32_t outputs, uint32_t inputs)
+static struct gk_shape input_shape(const struct gk_model_setup *setup)
 {
-    struct gk_tensor *tensor = &model->tensors[index];
-    bool is_weight = inputs > 0;
+    struct gk_shape shape = {.rows = 1, .columns = 1, .channels = setup->features};
 
-    (void)snprintf(tensor->name, sizeof(tensor->name), "fc%u.%s", (unsigned)index / 2 + 1,
-                   is_weight ? "weight" : "bias");
-    tensor->offset = model->params_count;
-    tensor->count = is_weight ? (uint64_t)outputs * inputs : outputs;
-    tensor->dims[0] = outputs;
-    tensor->dims[1] = inputs;
-    tensor->dims_count = is_weight ? 2 : 1;
-    tensor->flags = is_weight ? 0 : GK_TENSOR_NO_DECAY;
-    model->params_count += tensor->count;
+    if (setup->sequence) {
+        return (struct gk_shape){
+            .rows = setup->sequence, .columns = 1, .channels = 1, .is_sequence = true};
+    }
+    if (setup->rows) {
+        shape = (struct gk_shape){
+            .rows = setup->rows, .columns = setup->columns, .channels = setup->channels};
+        GK_ASSERT(gk_shape_size(&shape) == setup->features);
+    }
+    return shape;
+}
+
+static const struct gk_layer_kind *kind_of(enum gk_layer_type type)
+{
+    static const struct gk_layer_kind *const kinds[] = {
+        [GK_LAYER_LINEAR] = &gk_layer_linear,
+        [GK_LAYER_CONV] = &gk_layer_conv,
+        [GK_LAYER_NORM] = &gk_layer_norm,
+        [GK_LAYER_MAX_POOL] = &gk_layer_max_pool,
+        [GK_LAYER_AVERAGE_POOL] = &gk_layer_average_pool,
+        [GK_LAYER_FLATTEN] = &gk_layer_flatten,
+        [GK_LAYER_RESIDUAL] = &gk_layer_residual,
+        [GK_LAYER_EMBEDDING] = &gk_layer_embedding,
+        [GK_LAYER_LSTM] = &gk_layer_lstm,
+    };
+
+    return kinds[type];
+}
+
+/* Shapes, tensors and needs of all layers. */
+static enum gk_err plan_layers(struct gk_model *model, struct gk_words *words)
+{
+    const struct gk_layer_setup setup = {.ops = model->setup.layers,
+                                         .batch_max = model->setup.batch_max,
+                                         .streams = model->setup.streams};
+    struct gk_shape shapes[GK_LAYERS_MAX + 1] = {input_shape(&model->setup)};
+
+    model->layers_count = model->plan.layers_count;
+    for (uint32_t l = 0; l < model->layers_count; l++) {
+        struct gk_layer *layer = &model->layers[l];
+        enum gk_err err;
+
+        layer->plan = &model->plan.layers[l];
+        layer->kind = kind_of(layer->plan->type);
+        layer->in = shapes[l];
+        layer->skip = shapes[layer->plan->skip];
+        err = layer->kind->plan(layer, &setup, words);
+        if (err) {
+            return err;
+        }
+        shapes[l + 1] = layer->out;
+        model->tensors_count += layer->tensors_count;
+        model->aux_count += layer->needs.aux;
+        for (uint32_t i = 0; i < layer->tensors_count; i++) {
+            layer->tensors[i].offset = model->params_count;
+            model->params_count += layer->tensors[i].count;
+        }
+    }
+    if (model->params_count > PARAMS_MAX) {
+        gk_words_set(words, "it would have %" PRIu64 " parameters; %" PRIu64 " is the most",
+                     model->params_count, PARAMS_MAX);
+        return GK_E_LIMIT;
+    }
+    return GK_OK;
+}
+
+/* Zeroed memory of the host or of the table, owned by the model.  NULL: there is none, and *failed
+ * is set; none was asked for: NULL. */
+static void *take(struct gk_model *model, bool on_host, uint64_t count, size_t size, bool *failed)
+{
+    struct block *block = &model->blocks[model->blocks_count];
+
+    if (count == 0) {
+        return NULL;
+    }
+    GK_ASSERT(model->blocks_count < BLOCKS_MAX);
+    block->on_host = on_host;
+    block->memory =
+        on_host ? calloc(count, size)
+                : model->setup.ops->alloc(model->setup.queue, GK_MEMORY_DEVICE, count * size);
+    if (!block->memory) {
+        *failed = true;
+        return NULL;
+    }
+    model->blocks_count++;
+    model->bytes += count * size;
+    return block->memory;
+}
+
+static void take_inputs(struct gk_model *model, bool *failed)
+{
+    const struct gk_model_setup *setup = &model->setup;
+    uint64_t answers = (uint64_t)setup->batch_max * (setup->sequence ? setup->sequence : 1);
+    bool on_host = setup->layers->on_host;
+
+    model->loss = take(model, on_host, 1, sizeof(*model->loss), failed);
+    model->aux = take(model, true, model->aux_count, sizeof(*model->aux), failed);
+    model->aux_there = model->aux;
+    if (on_host) {
+        return;
+    }
+    model->aux_there = take(model, false, model->aux_count, sizeof(*model->aux), failed);
+    model->labels = take(model, false, answers, sizeof(*model->labels), failed);
+    if (setup->sequence) {
+        model->tokens = take(model, false, answers, sizeof(*model->tokens), failed);
+    } else {
+        model->x = take(model, false, (uint64_t)setup->batch_max * setup->features,
+                        sizeof(*model->x), failed);
+    }
 }
 
 static enum gk_err allocate(struct gk_model *model)
 {
-    uint32_t widest = 0;
+    const bool on_host = model->setup.layers->on_host;
+    uint64_t widest = 0;
+    uint64_t scratch = 0;
+    uint64_t aux_at = 0;
+    bool failed = false;
+    bool has_residuals = false;
+
+    take_inputs(model, &failed);
+    for (uint32_t l = 0; l < model->layers_count && !failed; l++) {
+        struct gk_layer *layer = &model->layers[l];
+        uint64_t size = gk_shape_size(&layer->out);
+
+        layer->activation = take(model, on_host, layer->needs.out, sizeof(float), &failed);
+        layer->saved = take(model, on_host, layer->needs.saved, sizeof(float), &failed);
+        layer->index = take(model, on_host, layer->needs.index, sizeof(*layer->index), &failed);
+        layer->aux = model->aux_there ? model->aux_there + aux_at : NULL;
+        aux_at += layer->needs.aux;
+        scratch = layer->needs.scratch > scratch ? layer->needs.scratch : scratch;
+        widest = l + 1 < model->layers_count && size > widest ? size : widest;
+        has_residuals = has_residuals || layer->plan->type == GK_LAYER_RESIDUAL;
+    }
+    for (int i = 0; i < (has_residuals ? DELTAS : DELTAS - 1) && !failed; i++) {
+        model->deltas[i] =
+            take(model, on_host, model->setup.streams * widest, sizeof(float), &failed);
+    }
+    if (!failed) {
+        model->scratch = take(model, on_host, scratch, sizeof(float), &failed);
+    }
+    if (!failed) {
+        model->tensors = take(model, true, model->tensors_count, sizeof(*model->tensors), &failed);
+    }
+    return failed ? GK_E_NOMEM : GK_OK;
+}
+
+/* The table of all tensors, and the state as it begins. */
+static void fill_in(struct gk_model *model)
+{
+    float *aux = model->aux;
+    uint32_t count = 0;
 
     for (uint32_t l = 0; l < model->layers_count; l++) {
-        uint32_t outputs = model->width[l + 1];
+        const struct gk_layer *layer = &model->layers[l];
 
-        model->out[l] = calloc((size_t)model->batch_max * outputs, sizeof(*model->out[l]));
-        if (!model->out[l]) {
-            return GK_E_NOMEM;
+        for (uint32_t i = 0; i < layer->tensors_count; i++) {
+            model->tensors[count++] = layer->tensors[i];
         }
-        if (l + 1 < model->layers_count && outputs > widest) {
-            widest = outputs;
+        if (layer->kind->aux_init) {
+            layer->kind->aux_init(layer, aux);
         }
+        aux = aux ? aux + layer->needs.aux : NULL;
     }
-    for (int i = 0; widest > 0 && i < 2; i++) {
-        model->delta[i] = calloc((size_t)model->batch_max * widest, sizeof(*model->delta[i]));
-        if (!model->delta[i]) {
-            return GK_E_NOMEM;
-        }
+}
+
+static enum gk_err build(struct gk_model *model, const struct gk_model_plan *plan,
+                         struct gk_words *words)
+{
+    const struct gk_plan_input input = {.shape = input_shape(&model->setup),
+                                        .classes = model->setup.classes};
+    enum gk_err err = plan->fill(&model->plan, &input, words);
+
+    if (!err) {
+        err = plan_layers(model, words);
     }
+    if (err) {
+        return err;
+    }
+    err = allocate(model);
+    if (err) {
+        gk_words_set(words, "out of memory with batches of %u", (unsigned)model->setup.batch_max);
+        return err;
+    }
+    fill_in(model);
     return GK_OK;
 }
 
-enum gk_err gk_model_new(const char *name, const struct gk_model_setup *setup,
-                         struct gk_model **ret_model, struct gk_words *words)
+enum gk_err gk_model_new_of(const struct gk_model_plan *plan, const struct gk_model_setup *setup,
+                            struct gk_model **ret_model, struct gk_words *words)
 {
-    const struct plan *plan = find_plan(name);
     struct gk_model *model;
-    enum gk_err err;
+    enum gk_err err = check_setup(setup, words);
 
-    if (!plan) {
-        gk_words_set(words, "there is no model \"%s\"; choose %s", name, gk_model_choices());
-        return GK_E_NOTFOUND;
-    }
-    err = check_setup(setup, words);
     if (err) {
         return err;
     }
@@ -138,28 +290,12 @@ enum gk_err gk_model_new(const char *name, const struct gk_model_setup *setup,
         gk_words_set(words, "out of memory");
         return GK_E_NOMEM;
     }
-    model->layers = setup->layers;
-    model->batch_max = setup->batch_max;
-    model->layers_count = plan->hidden_count + 1;
-    model->width[0] = setup->features;
-    for (uint32_t l = 0; l < plan->hidden_count; l++) {
-        model->width[l + 1] = plan->hidden[l];
-    }
-    model->width[model->layers_count] = setup->classes;
-    for (uint32_t l = 0; l < model->layers_count; l++) {
-        add_tensor(model, 2 * l, model->width[l + 1], model->width[l]);
-        add_tensor(model, 2 * l + 1, model->width[l + 1], 0);
-    }
-    if (model->params_count > PARAMS_MAX) {
-        gk_words_set(words, "%s would have %" PRIu64 " parameters; %" PRIu64 " is the most", name,
-                     model->params_count, PARAMS_MAX);
-        gk_model_free(model);
-        return GK_E_LIMIT;
-    }
-    err = allocate(model);
+    model->setup = *setup;
+    model->setup.streams = setup->streams ? setup->streams : setup->batch_max;
+    GK_ASSERT(model->setup.streams <= setup->batch_max);
+    err = build(model, plan, words);
     if (err) {
-        gk_words_set(words, "out of memory for %s with batches of %u", name,
-                     (unsigned)setup->batch_max);
+        gk_words_prefix(words, "model %s: ", plan->name);
         gk_model_free(model);
         return err;
     }
@@ -167,124 +303,256 @@ enum gk_err gk_model_new(const char *name, const struct gk_model_setup *setup,
     return GK_OK;
 }
 
+enum gk_err gk_model_new(const char *name, const struct gk_model_setup *setup,
+                         struct gk_model **ret_model, struct gk_words *words)
+{
+    const struct gk_model_plan *plan = gk_model_plan_find(name);
+
+    if (!plan) {
+        gk_words_set(words, "there is no model \"%s\"; choose %s", name, gk_model_choices());
+        return GK_E_NOTFOUND;
+    }
+    return gk_model_new_of(plan, setup, ret_model, words);
+}
+
 void gk_model_free(struct gk_model *model)
 {
     if (!model) {
         return;
     }
-    for (int l = 0; l < LAYERS_MAX; l++) {
-        free(model->out[l]);
+    for (uint32_t i = 0; i < model->blocks_count; i++) {
+        if (model->blocks[i].on_host) {
+            free(model->blocks[i].memory);
+        } else {
+            model->setup.ops->free(model->setup.queue, GK_MEMORY_DEVICE, model->blocks[i].memory);
+        }
     }
-    free(model->delta[0]);
-    free(model->delta[1]);
     free(model);
+}
+
+uint64_t gk_model_bytes(const struct gk_model *model)
+{
+    return model->bytes;
 }
 
 const struct gk_tensor *gk_model_tensors(const struct gk_model *model, uint32_t *ret_count,
                                          uint64_t *ret_params)
 {
-    *ret_count = 2 * model->layers_count;
+    *ret_count = model->tensors_count;
     *ret_params = model->params_count;
     return model->tensors;
 }
 
+float *gk_model_aux(struct gk_model *model, uint64_t *ret_count)
+{
+    *ret_count = model->aux_count;
+    return model->aux;
+}
+
+static void init_tensor(const struct gk_rng *rng, const struct gk_tensor_init *init, float *x,
+                        uint64_t count)
+{
+    for (uint64_t j = 0; j < count; j++) {
+        x[j] =
+            init->bound > 0.0f ? (2.0f * gk_rng_float(rng, j) - 1.0f) * init->bound : init->middle;
+    }
+}
+
 void gk_model_init(const struct gk_model *model, uint64_t seed, float *params)
 {
-    for (uint32_t i = 0; i < 2 * model->layers_count; i++) {
-        const struct gk_rng rng = {.seed = seed, .purpose = GK_RNG_INIT, .a = i};
-        const uint32_t layer = i / 2;
-        float bound = 1.0f / sqrtf((float)model->width[layer]);
-        float *x = params + model->tensors[i].offset;
+    struct gk_rng rng = {.seed = seed, .purpose = GK_RNG_INIT};
 
-        for (uint64_t j = 0; j < model->tensors[i].count; j++) {
-            x[j] = (2.0f * gk_rng_float(&rng, j) - 1.0f) * bound;
+    for (uint32_t l = 0; l < model->layers_count; l++) {
+        const struct gk_layer *layer = &model->layers[l];
+
+        for (uint32_t i = 0; i < layer->tensors_count; i++) {
+            init_tensor(&rng, &layer->inits[i], params + layer->tensors[i].offset,
+                        layer->tensors[i].count);
+            rng.a++;
         }
     }
 }
 
-/* The number of a layer's weights in the table; its bias follows. */
-static size_t weight_of(uint32_t layer)
+/* Where the layers see an array of the caller. */
+static const void *stage(const struct gk_model *model, void *there, const void *here,
+                         uint64_t count, size_t size)
 {
-    return 2 * (size_t)layer;
+    if (model->setup.layers->on_host || !here) {
+        return here;
+    }
+    (void)model->setup.ops->copy(model->setup.queue, there, here, count * size);
+    return there;
 }
 
-static const float *input_of(const struct gk_model *model, uint32_t layer, const float *x)
+static void move_aux(const struct gk_model *model, void *target, const void *source)
 {
-    return layer > 0 ? model->out[layer - 1] : x;
-}
-
-static void forward(struct gk_model *model, const float *params, const float *x, uint32_t count)
-{
-    for (uint32_t l = 0; l < model->layers_count; l++) {
-        bool is_last = l + 1 == model->layers_count;
-
-        model->layers->gemm(
-            &(struct gk_gemm_args){.transpose_b = true,
-                                   .m = count,
-                                   .n = model->width[l + 1],
-                                   .k = model->width[l],
-                                   .a = input_of(model, l, x),
-                                   .b = params + model->tensors[weight_of(l)].offset,
-                                   .c = model->out[l]});
-        model->layers->bias_forward(model->out[l], params + model->tensors[weight_of(l) + 1].offset,
-                                    count, model->width[l + 1],
-                                    is_last ? GK_ACTIVATION_NONE : GK_ACTIVATION_RELU);
+    if (!model->setup.layers->on_host && model->aux_count > 0) {
+        (void)model->setup.ops->copy(model->setup.queue, target, source,
+                                     model->aux_count * sizeof(*model->aux));
     }
 }
 
-static void backward(struct gk_model *model, const float *params, const float *x, uint32_t count,
-                     float *grad)
+static uint64_t answers_of(const struct gk_model *model, const struct gk_batch *batch)
 {
-    const float *dy = model->out[model->layers_count - 1];
+    return (uint64_t)batch->count * (model->setup.sequence ? model->setup.sequence : 1);
+}
+
+static const float *activation_at(const struct gk_model *model, const float *x, uint32_t index)
+{
+    return index > 0 ? model->layers[index - 1].activation : x;
+}
+
+/* Up to the gradient of the logits, which takes their place. */
+static void forward(struct gk_model *model, struct gk_pass *pass, const float *x,
+                    const struct gk_batch *batch)
+{
+    uint64_t answers = answers_of(model, batch);
+    struct gk_softmax_args softmax = {
+        .logits = model->layers[model->layers_count - 1].activation,
+        .labels = stage(model, model->labels, batch->labels, answers, sizeof(*batch->labels)),
+        .rows = answers,
+        .classes = model->setup.classes,
+        .scale = model->setup.sequence ? 1.0f / (float)model->setup.sequence : 1.0f,
+        .result = model->loss};
+
+    for (uint32_t l = 0; l < model->layers_count; l++) {
+        struct gk_layer *layer = &model->layers[l];
+
+        layer->kind->forward(layer, pass, activation_at(model, x, l),
+                             activation_at(model, x, layer->plan->skip));
+    }
+    pass->ops->softmax_cross_entropy(pass->queue, &softmax);
+}
+
+static struct gk_pass begin(struct gk_model *model, const float *params,
+                            const struct gk_batch *batch, bool training)
+{
+    uint32_t most = training ? model->setup.streams : model->setup.batch_max;
+
+    GK_ASSERT(batch->count > 0 && batch->count <= most);
+    GK_ASSERT(model->setup.sequence ? batch->tokens != NULL : batch->x != NULL);
+    move_aux(model, model->aux_there, model->aux);
+    return (struct gk_pass){.ops = model->setup.layers,
+                            .queue = model->setup.queue,
+                            .params = params,
+                            .tokens = stage(model, model->tokens, batch->tokens,
+                                            answers_of(model, batch), sizeof(*batch->tokens)),
+                            .count = batch->count,
+                            .batch_max = model->setup.batch_max,
+                            .streams = model->setup.streams,
+                            .training = training,
+                            .fresh = batch->fresh,
+                            .scratch = model->scratch};
+}
+
+static const float *stage_x(struct gk_model *model, const struct gk_batch *batch)
+{
+    return stage(model, model->x, batch->x, (uint64_t)batch->count * model->setup.features,
+                 sizeof(*batch->x));
+}
+
+static enum gk_err finish(struct gk_model *model, const struct gk_batch *batch,
+                          struct gk_score *ret_score)
+{
+    struct gk_loss loss;
+    enum gk_err err = GK_OK;
+
+    if (model->setup.layers->on_host) {
+        loss = *model->loss;
+    } else {
+        struct gk_ticket ticket =
+            model->setup.ops->copy(model->setup.queue, &loss, model->loss, sizeof(loss));
+
+        err = model->setup.ops->wait(model->setup.queue, ticket);
+    }
+    if (!err) {
+        *ret_score = (struct gk_score){
+            .loss = loss.loss, .hits = loss.hits, .answers = answers_of(model, batch)};
+    }
+    return err;
+}
+
+/* A buffer that neither this gradient nor the held one lies in. */
+static float *free_delta(const struct gk_model *model, const float *dy, const float *held)
+{
+    for (int i = 0; i < DELTAS; i++) {
+        if (model->deltas[i] && model->deltas[i] != dy && model->deltas[i] != held) {
+            return model->deltas[i];
+        }
+    }
+    GK_ASSERT(!"a residual layer inside of another");
+    return NULL;
+}
+
+static void add_shortcut(const struct gk_pass *pass, const struct gk_layer *residual,
+                         const float *dy, float *dskip)
+{
+    const struct gk_residual_gradient_args args = {.dy = dy,
+                                                   .dskip = dskip,
+                                                   .samples = pass->count,
+                                                   .rows = residual->in.rows,
+                                                   .columns = residual->in.columns,
+                                                   .channels = residual->in.channels,
+                                                   .skip_rows = residual->skip.rows,
+                                                   .skip_columns = residual->skip.columns,
+                                                   .skip_channels = residual->skip.channels,
+                                                   .stride = residual->plan->stride};
+
+    pass->ops->residual_backward(pass->queue, &args);
+}
+
+static void backward(struct gk_model *model, const struct gk_pass *pass, const float *x)
+{
+    float *dy = model->layers[model->layers_count - 1].activation;
+    float *held = NULL; /* gradient of `bridge` */
+    const struct gk_layer *bridge = NULL;
 
     for (uint32_t l = model->layers_count; l-- > 0;) {
-        uint32_t outputs = model->width[l + 1];
-        uint32_t inputs = model->width[l];
-        float *dx = model->delta[l % 2];
+        struct gk_layer *layer = &model->layers[l];
+        float *dx;
 
-        model->layers->gemm(
-            &(struct gk_gemm_args){.transpose_a = true,
-                                   .m = outputs,
-                                   .n = inputs,
-                                   .k = count,
-                                   .a = dy,
-                                   .b = input_of(model, l, x),
-                                   .c = grad + model->tensors[weight_of(l)].offset});
-        model->layers->column_sums(dy, count, outputs,
-                                   grad + model->tensors[weight_of(l) + 1].offset);
-        if (l == 0) {
-            break;
+        /* A held gradient is read once more. */
+        GK_ASSERT(dy != held || layer->plan->activation == GK_ACTIVATION_NONE);
+        if (layer->plan->activation != GK_ACTIVATION_NONE) {
+            pass->ops->activation_backward(pass->queue, dy, layer->activation,
+                                           pass->count * gk_shape_size(&layer->out),
+                                           layer->plan->activation);
         }
-        model->layers->gemm(
-            &(struct gk_gemm_args){.m = count,
-                                   .n = inputs,
-                                   .k = outputs,
-                                   .a = dy,
-                                   .b = params + model->tensors[weight_of(l)].offset,
-                                   .c = dx});
-        model->layers->activation_backward(dx, model->out[l - 1], (uint64_t)count * inputs,
-                                           GK_ACTIVATION_RELU);
+        if (!layer->kind->backward) {
+            held = dy;
+            bridge = layer;
+            continue;
+        }
+        dx = l > 0 ? free_delta(model, dy, held) : NULL;
+        layer->kind->backward(layer, pass, activation_at(model, x, l), dy, dx);
+        if (bridge && bridge->plan->skip == l) {
+            GK_ASSERT(dx);
+            add_shortcut(pass, bridge, held, dx);
+            bridge = NULL;
+            held = NULL;
+        }
         dy = dx;
     }
 }
 
-void gk_model_evaluate(struct gk_model *model, const float *params, const struct gk_batch *batch,
-                       struct gk_score *ret_score)
+enum gk_err gk_model_evaluate(struct gk_model *model, const float *params,
+                              const struct gk_batch *batch, struct gk_score *ret_score)
 {
-    uint32_t last = model->layers_count - 1;
+    struct gk_pass pass = begin(model, params, batch, false);
 
-    GK_ASSERT(batch->count > 0 && batch->count <= model->batch_max);
-    *ret_score = (struct gk_score){.loss = 0.0};
-    forward(model, params, batch->x, batch->count);
-    model->layers->softmax_cross_entropy(model->out[last], batch->labels, batch->count,
-                                         model->width[last + 1], &ret_score->loss,
-                                         &ret_score->hits);
+    forward(model, &pass, stage_x(model, batch), batch);
+    return finish(model, batch, ret_score);
 }
 
-void gk_model_gradient(struct gk_model *model, const float *params, const struct gk_batch *batch,
-                       float *grad, struct gk_score *ret_score)
+enum gk_err gk_model_gradient(struct gk_model *model, const float *params,
+                              const struct gk_batch *batch, float *grad, struct gk_score *ret_score)
 {
-    /* Evaluating leaves the gradient of the logits in place of the logits. */
-    gk_model_evaluate(model, params, batch, ret_score);
-    backward(model, params, batch->x, batch->count, grad);
+    struct gk_pass pass = begin(model, params, batch, true);
+    const float *x = stage_x(model, batch);
+
+    pass.grad = grad;
+    forward(model, &pass, x, batch);
+    backward(model, &pass, x);
+    move_aux(model, model->aux, model->aux_there);
+    return finish(model, batch, ret_score);
 }
