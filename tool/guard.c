@@ -59,7 +59,7 @@ static void plan_kill(struct guard *guard, uint64_t wait_us)
 static void kill_round(struct guard *guard)
 {
     tell_group(guard, SIGKILL);
-    (void)gk_kin_signal(SIGKILL, NULL);
+    gk_kin_signal(SIGKILL, NULL);
     guard->killing = true;
 }
 
@@ -77,8 +77,8 @@ static void reap(struct guard *guard)
     }
     guard->empty = pid < 0 && errno == ECHILD;
     if (guard->ended && !had_ended && !guard->empty) {
-        (void)gk_kin_signal(SIGTERM, NULL);
-        (void)gk_kin_signal(SIGCONT, NULL);
+        gk_kin_signal(SIGTERM, NULL);
+        gk_kin_signal(SIGCONT, NULL);
         plan_kill(guard, GK_GUARD_OUTLIVE_US);
     }
 }

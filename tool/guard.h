@@ -12,7 +12,8 @@
  *   code, or by its signal.  Whoever outlives the program is told to end, and then killed.
  * - The link of the program to the launcher (descriptor 3) ends when the launcher does, however
  *   that dies: then the program is told to end, and all that is left is killed.
- * - When the guard itself is killed, the system kills the program.
+ * - When the guard itself is killed, the system kills the program, and the launcher inherits and
+ *   kills the rest.
  *
  * The launcher cannot send what no process can catch, so others stand for it (GK_GUARD_*).  Before
  * the guard listens they end it, when nothing has been started yet, or are ignored. */

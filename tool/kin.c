@@ -35,29 +35,44 @@ static pid_t parent_of(const char *pid, char *ret_command, size_t room)
     return behind && strlen(behind) > 4 ? (pid_t)strtol(behind + 4, NULL, 10) : 0;
 }
 
-uint32_t gk_kin_signal(int number, struct gk_words *ret_who)
+void gk_kin_each(gk_kin_fn *each, void *context)
 {
     DIR *folder = opendir("/proc");
     const struct dirent *entry;
-    char command[96];
-    uint32_t count = 0;
+    char name[96];
 
     while (folder && (entry = readdir(folder))) {
-        if (strspn(entry->d_name, "0123456789") != strlen(entry->d_name) ||
-            parent_of(entry->d_name, command, sizeof(command)) != getpid()) {
-            continue;
+        if (strspn(entry->d_name, "0123456789") == strlen(entry->d_name) &&
+            parent_of(entry->d_name, name, sizeof(name)) == getpid()) {
+            each(context, (pid_t)strtol(entry->d_name, NULL, 10), name);
         }
-        if (ret_who && !ret_who->text[0]) {
-            gk_words_set(ret_who, "%s", command);
-        }
-        (void)kill((pid_t)strtol(entry->d_name, NULL, 10), number);
-        count++;
     }
     if (folder) {
         (void)closedir(folder);
     }
+}
+
+struct message {
+    int number;
+    struct gk_words *who;
+};
+
+static void tell(void *context, pid_t pid, const char *name)
+{
+    const struct message *message = context;
+
+    if (message->who && !message->who->text[0]) {
+        gk_words_set(message->who, "%s", name);
+    }
+    (void)kill(pid, message->number);
+}
+
+void gk_kin_signal(int number, struct gk_words *ret_who)
+{
+    struct message message = {number, ret_who};
+
+    gk_kin_each(tell, &message);
     if (ret_who && !ret_who->text[0]) {
         gk_words_set(ret_who, "a process");
     }
-    return count;
 }

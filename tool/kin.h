@@ -6,9 +6,13 @@
 #include "common/words.h"
 
 #include <stdint.h>
+#include <sys/types.h>
 
-/* A signal to every child.  How many there are; `ret_who` (may be NULL), empty before, names the
- * first one: "process 12 (a name)". */
-uint32_t gk_kin_signal(int number, struct gk_words *ret_who);
+/* Each child, with "process 12 (a name)". */
+typedef void gk_kin_fn(void *context, pid_t pid, const char *name);
+void gk_kin_each(gk_kin_fn *each, void *context);
+
+/* A signal to every child.  `ret_who` (may be NULL), empty before, names the first one. */
+void gk_kin_signal(int number, struct gk_words *ret_who);
 
 #endif

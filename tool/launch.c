@@ -408,7 +408,9 @@ static void after_reading(uv_check_t *check)
         return;
     }
     launch->tick_due = false;
+    gk_launch_command_sweep(launch);
     gk_fleet_tick(&launch->fleet, now_us);
+    now_us = gk_now_us(); /* the waits that begin with the end of a child are not of the future */
     gk_launch_check_bounds(launch, now_us);
     gk_launch_restart_due(launch, now_us);
     gk_launch_draw(launch, now_us);
@@ -536,6 +538,7 @@ int gk_launch_run(const struct gk_launch_plan *plan, struct gk_tally *tally)
     while (launch.state != GK_LAUNCH_END) {
         (void)uv_run(&launch.loop, UV_RUN_DEFAULT);
     }
+    gk_launch_command_close(&launch);
     gk_console_clear(plan->console);
     if (tally->restarts > 0) {
         tally->seconds = (double)(launch.progress.change_us - launch.progress.start_us) / 1e6;

@@ -3,17 +3,38 @@
 #include "tool/launch_internal.h"
 
 #include "common/exit.h"
+#include "tool/kin.h"
 #include "tool/machine.h"
 #include "tool/ports.h"
 #include "tool/run_command.h"
 
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+
+enum { SWEEP_US = 10 * 1000, SWEEPS_MAX = 100 }; /* at the end of the run */
+
+static void note_child(void *context, pid_t pid, const char *name)
+{
+    bool *has_children = context;
+
+    (void)pid;
+    (void)name;
+    *has_children = true;
+}
+
 bool gk_launch_command_open(struct gk_launch *launch)
 {
+    bool has_children = false;
     uint16_t port;
 
     if (!gk_run_is_command(launch->plan->run)) {
         return true;
     }
+    gk_kin_each(note_child, &has_children);
+    /* A child that was there before us is nobody's orphan, but could not be told from one. */
+    launch->inherits = !has_children && prctl(PR_SET_CHILD_SUBREAPER, 1) == 0;
     launch->machine.cores = gk_machine_cores();
     launch->machine.gpus = gk_machine_gpus("");
     if (!gk_ports_find(1, &port)) {
@@ -22,6 +43,63 @@ bool gk_launch_command_open(struct gk_launch *launch)
     }
     launch->machine.port = port;
     return true;
+}
+
+struct sweep {
+    const struct gk_launch *launch;
+    bool met;
+};
+
+static void end_stranger(void *context, pid_t pid, const char *name)
+{
+    struct sweep *sweep = context;
+
+    (void)name;
+    for (uint32_t i = 0; i < sweep->launch->fleet.children_count; i++) {
+        const struct gk_child *child = &sweep->launch->fleet.children[i];
+
+        if (child->started && !child->exited && child->process.pid == pid) {
+            return;
+        }
+    }
+    (void)kill(pid, SIGKILL);
+    (void)waitpid(pid, NULL, WNOHANG); /* the loop knows nothing of it */
+    sweep->met = true;
+}
+
+/* A guard ends last of all, but not when somebody kills it. */
+static bool guard_was_killed(const struct gk_launch *launch)
+{
+    for (uint32_t i = launch->tally->servers_count; i < launch->fleet.children_count; i++) {
+        const struct gk_child *child = &launch->fleet.children[i];
+
+        if (child->guarded && child->exited && child->term_signal == SIGKILL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void gk_launch_command_sweep(struct gk_launch *launch)
+{
+    struct sweep sweep = {.launch = launch};
+
+    launch->orphans = launch->orphans || guard_was_killed(launch);
+    if (launch->orphans && launch->inherits) {
+        gk_kin_each(end_stranger, &sweep);
+    }
+    launch->orphans = sweep.met; /* those below one that is killed are the next to come */
+}
+
+void gk_launch_command_close(struct gk_launch *launch)
+{
+    const struct timespec pause = {.tv_nsec = SWEEP_US * 1000L};
+
+    gk_launch_command_sweep(launch);
+    for (uint32_t i = 0; i < SWEEPS_MAX && launch->orphans; i++) {
+        (void)nanosleep(&pause, NULL); /* sooner does no harm */
+        gk_launch_command_sweep(launch);
+    }
 }
 
 /* Its last life has ended well, and none of its lives has said a word. */

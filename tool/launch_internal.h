@@ -37,6 +37,8 @@ struct gk_launch {
     uint32_t signals_count;
     struct gk_fleet fleet;
     struct gk_run_machine machine; /* where there is a command */
+    bool inherits;                 /* whoever loses his guard is our child then */
+    bool orphans;                  /* ... and there may be some */
     enum gk_launch_state state;
     uint64_t since_us;  /* of the state */
     uint64_t killed_us; /* SIGKILL was sent; 0: not yet */
@@ -74,6 +76,9 @@ bool gk_launch_workers_ended(const struct gk_launch *launch); /* none lives, non
 
 /* What the copies share.  False, and said: a port is not to be had. */
 bool gk_launch_command_open(struct gk_launch *launch);
+/* End whoever has come to us because his guard was killed. */
+void gk_launch_command_sweep(struct gk_launch *launch);
+void gk_launch_command_close(struct gk_launch *launch); /* ... at the end: all of them */
 /* A worker has ended with code 0 and without a summary.  True: that is all there is to it, for now,
  * or the run ends. */
 bool gk_launch_command_ended(struct gk_launch *launch, const struct gk_child *child);

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 
-from cluster import Run, environment, expect, gkps, main, program, train, wait_until
+from cluster import Run, environment, expect, gkps, main, processes_of, program, train, wait_until
 
 TRAINING = ("--steps", 30, "--seed", 5)
 WORKER = ("sh", "-c", f"exec {program('gkps-worker')} --batch 16 --log-level warn")
@@ -164,6 +164,27 @@ def test_the_whole_tree_ends():
             code = tree.process.wait(30)
             expect(code == {2: 130, 15: 143, 9: -9}[number], f"signal {number}: {code}\n{tree.text()}")
             wait_until(lambda: not of_job(job), f"processes of {job} are left after signal {number}", 30)
+
+
+def test_a_guard_that_is_killed():
+    """What it guarded ends all the same, and counts as killed."""
+    for restart in ("never", "always"):
+        job = f"guarded-{restart}-{os.getpid()}"
+        with Run(job, "--job", job, "--restart", restart, "--workers", 2, "--servers", 1, "--", "sh", "-c",
+                 "setsid sleep 1000 & sh -c 'sleep 1000; true'; true") as guarded:
+            def guards():
+                return [pid for pid in processes_of("gkps\0guard\0") if pid in of_job(job)]
+            wait_until(lambda: guarded.ended or len(of_job(job)) == 1 + 1 + 2 * 5, "the trees are there")
+            first = guards()
+            os.kill(first[0], signal.SIGKILL)
+            if restart == "always":
+                wait_until(lambda: guarded.ended or (len(guards()) == 2 and first[0] not in guards() and
+                                                     len(of_job(job)) == 1 + 1 + 2 * 5), "another life, and nobody of the former")
+                guarded.process.send_signal(signal.SIGTERM)
+            code = guarded.process.wait(30)
+            expect(code == (70 if restart == "never" else 143), f"{code}\n{guarded.text()}")
+            expect(re.search(r"worker \d was killed by SIGKILL", guarded.text()), guarded.text())
+            wait_until(lambda: not of_job(job), f"processes of {job} are left", 30)
 
 
 def test_who_outlives_a_program_ends_with_it():
