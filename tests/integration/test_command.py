@@ -136,6 +136,18 @@ def test_a_rank_that_others_miss_is_named():
             expect(found == code and re.search(words, err), f"{script} {restart}: {found}\n{out}\n{err}")
 
 
+def test_what_another_life_cannot_cure():
+    """The program ends with a code of its own, but has told ours; one that tells nothing is tried again."""
+    refused = "echo '{\"event\":\"death\",\"code\":77,\"words\":\"of another job\"}' >&3; exit 1"
+    code, out, err = run("--workers", 1, "--servers", 1, "--restart", "always", ("sh", "-c", refused))
+    expect(code == 77 and "worker 0 ended with code 1: of another job; the run ends" in err and "starts again" not in err, f"{code}\n{err}")
+    with tempfile.TemporaryDirectory() as folder:
+        again = f"echo life $GKPS_TAKEOVER; [ -e {folder}/x ] || {{ touch {folder}/x; exit 1; }}; read line; echo \"read '$line'\""
+        code, out, err = run("--workers", 1, "--servers", 1, "--restart", "always", ("sh", "-c", again))
+    expect("worker 0 ended with code 1; starts again" in err and out.count("[0] life") == 2 and "[0] life true" in out, f"{code}\n{out}\n{err}")
+    expect("[0] read ''" in out and code == 65, f"standard input is not empty: {code}\n{out}")
+
+
 TREE = """
 import os, signal, subprocess, sys, time
 deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(1000)"
