@@ -192,7 +192,6 @@ static __device__ inline void begin_segment(const selection &s, uint32_t segment
 
     progress->phase = PHASE_COLLECT;
     progress->source = SOURCE_CANDIDATES;
-    progress->passes = 1;
     progress->floor = 1;
     if (of.k == 0) {
         progress->floor = GK_KEY_NONFINITE; /* the pass still looks for what is not finite */
@@ -346,6 +345,7 @@ static __device__ inline void decide(const selection &s, uint32_t segment, const
     if (!digit.found && !(threadIdx.x == 0 && (total < of.k || of.k == 0))) {
         return;
     }
+    progress->passes++;
     if (progress->passes == 1) {
         progress->appended = total;
     }
@@ -474,10 +474,6 @@ static __global__ void __launch_bounds__(BLOCK) select_collect(selection s, bool
             uint32_t total;
             const digit digit = find_digit(bins, FIRST_BINS, segment.k, sums, &total);
 
-            if (threadIdx.x == 0) {
-                s.t.progress[piece.segment].passes++;
-            }
-            __syncthreads();
             decide(s, piece.segment, digit, total, again);
         }
     }

@@ -12,7 +12,7 @@ extern "C" {
 
 #include <stdlib.h>
 
-enum { SUM_TILE = 2048, ROWS = SUM_TILE / BLOCK, BLOCKS_PER_PROCESSOR = 8, SCAN_ITEMS = 8 };
+enum { ROWS = 8, SUM_TILE = ROWS * BLOCK, BLOCKS_PER_PROCESSOR = 8, SCAN_ITEMS = 8 };
 
 #define UNTOUCHED 0x80000000u
 
@@ -140,8 +140,7 @@ static __global__ void __launch_bounds__(BLOCK) sum_add(sum_call call)
     for (uint32_t tile = blockIdx.x; tile < call.tiles_count; tile += gridDim.x) {
         sum_tile(call, tile, sums, scan);
     }
-    __syncthreads();
-    if (threadIdx.x == 0) {
+    if (threadIdx.x == 0) { /* the others' part is done before the last barrier of a tile */
         __threadfence();
         last[0] = atomicAdd(call.blocks_done, 1u) == gridDim.x - 1;
     }

@@ -58,12 +58,13 @@ struct warp {
 
 struct block {
     unsigned number, threads_count, ended, waiting;
-    uint32_t epoch; /* barriers so far */
+    uint32_t epoch; /* another one after each barrier; no two blocks share one */
     uint64_t ready[threads_max / 64];
     unsigned ready_count;
     thread threads[threads_max];
     warp warps[warps_max];
-    unsigned rank[warps_max]; /* of the schedule that runs warps by rank */
+    unsigned turn_rank;       /* of the schedule that goes by rank: among the blocks, */
+    unsigned rank[warps_max]; /* and of the warps */
     std::vector<shared_storage *> shared;
     size_t shared_bytes;
 };
@@ -77,6 +78,8 @@ static struct {
 static simt::fiber scheduler;
 static const launch *running;
 static thread *self;
+static uint32_t epochs;
+static site skipped;                /* file NULL: none */
 static block *blocks[resident_max]; /* memory is kept between launches */
 static unsigned resident;           /* how many of them are used in this launch */
 static bool by_rank;                /* of this launch, when the order is random */
@@ -304,7 +307,7 @@ static void try_barrier(block *block)
         like = t;
     }
     block->waiting = 0;
-    block->epoch++;
+    block->epoch = ++epochs;
     for (unsigned i = 0; i < block->threads_count; i++) {
         make_ready(&block->threads[i]);
     }
@@ -362,8 +365,20 @@ uint64_t collective(operation op, unsigned mask, uint64_t value, unsigned argume
     return me->result;
 }
 
+static bool is_skipped(site site)
+{
+    const size_t bytes = strlen(site.file);
+    const size_t end_bytes = skipped.file ? strlen(skipped.file) : 0;
+
+    return skipped.file && site.line == skipped.line && bytes >= end_bytes &&
+           strcmp(site.file + bytes - end_bytes, skipped.file) == 0;
+}
+
 void barrier(site site)
 {
+    if (is_skipped(site)) {
+        return;
+    }
     self->at = site;
     self->state = AT_BARRIER;
     self->block->waiting++;
@@ -377,14 +392,35 @@ void atomic_point()
     if (!self || draw() % (schedule.order == GK_SIMT_RANDOM ? 8 : 4) != 0) {
         return;
     }
-    if (resident > 0) {
-        turn = (turn + 1) % resident;
-    }
+    turn = (turn + 1) % resident;
+    self->block->turn_rank = static_cast<unsigned>(draw() % 1024);
     make_ready(self);
     leave();
 }
 
 /* ---- Shared memory ---- */
+
+/* Storage that no block has now.  What its cells remember is of epochs that never come again. */
+static std::vector<shared_storage *> shared_spare;
+
+static shared_storage *shared_take(size_t element_bytes, size_t count)
+{
+    shared_storage *storage;
+
+    for (size_t i = shared_spare.size(); i > 0; i--) {
+        storage = shared_spare[i - 1];
+        if (storage->count == count && storage->element_bytes == element_bytes) {
+            shared_spare.erase(shared_spare.begin() + static_cast<long>(i - 1));
+            return storage;
+        }
+    }
+    storage = new shared_storage{};
+    storage->data = malloc(element_bytes * count);
+    storage->cells = static_cast<shared_cell *>(calloc(count, sizeof(shared_cell)));
+    storage->count = count;
+    storage->element_bytes = element_bytes;
+    return storage;
+}
 
 shared_storage *shared_find(size_t element_bytes, size_t count, site site)
 {
@@ -400,9 +436,8 @@ shared_storage *shared_find(size_t element_bytes, size_t count, site site)
     if (block->shared_bytes > shared_bytes_max) {
         fault("%zu bytes of shared memory; a block has %zu", block->shared_bytes, shared_bytes_max);
     }
-    storage = new shared_storage;
-    *storage = {malloc(element_bytes * count),
-                static_cast<shared_cell *>(calloc(count, sizeof(shared_cell))), count, site};
+    storage = shared_take(element_bytes, count);
+    storage->where = site;
     memset(storage->data, 0xa5, element_bytes * count);
     block->shared.push_back(storage);
     return storage;
@@ -411,9 +446,7 @@ shared_storage *shared_find(size_t element_bytes, size_t count, site site)
 static void shared_drop(block *block)
 {
     for (shared_storage *storage : block->shared) {
-        free(storage->data);
-        free(storage->cells);
-        delete storage;
+        shared_spare.push_back(storage);
     }
     block->shared.clear();
     block->shared_bytes = 0;
@@ -501,7 +534,8 @@ static void start_block(block *block, unsigned number)
     block->number = number;
     block->threads_count = count;
     block->ended = block->waiting = block->ready_count = 0;
-    block->epoch = 1;
+    block->epoch = ++epochs;
+    block->turn_rank = static_cast<unsigned>(draw() % 1024);
     memset(block->ready, 0, sizeof(block->ready));
     for (unsigned w = 0; w < warps_max; w++) {
         block->warps[w] = {0, 0, 1};
@@ -533,12 +567,29 @@ static void run_thread(thread *t)
     }
 }
 
+/* The block of the highest rank that could go on; NULL: none. */
+static block *ranked_block(const unsigned *used)
+{
+    block *best = nullptr;
+
+    for (unsigned b = 0; b < resident; b++) {
+        if (used[b] && blocks[b]->ready_count > 0 &&
+            (!best || blocks[b]->turn_rank > best->turn_rank)) {
+            best = blocks[b];
+        }
+    }
+    return best;
+}
+
 /* A resident block that could go on; NULL: none. */
 static block *next_block(const unsigned *used)
 {
-    unsigned at = schedule.order == GK_SIMT_RANDOM ? static_cast<unsigned>(draw() % resident)
-                                                   : turn % resident;
+    const bool random = schedule.order == GK_SIMT_RANDOM;
+    unsigned at = random ? static_cast<unsigned>(draw() % resident) : turn % resident;
 
+    if (random && by_rank) {
+        return ranked_block(used);
+    }
     for (unsigned i = 0; i < resident; i++) {
         unsigned b = (at + i) % resident;
 
@@ -623,4 +674,9 @@ extern "C" void gk_simt_schedule(enum gk_simt_order order, uint64_t seed)
 {
     simt::schedule.order = order;
     simt::schedule.seed = simt::schedule.state = seed;
+}
+
+extern "C" void gk_simt_skip_barrier(const char *file, int line)
+{
+    simt::skipped = {file, line};
 }

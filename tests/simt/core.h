@@ -64,7 +64,7 @@ struct shared_cell {
 struct shared_storage {
     void *data;
     shared_cell *cells; /* one an element */
-    size_t count;
+    size_t count, element_bytes;
     site where;
 };
 

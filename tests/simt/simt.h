@@ -28,6 +28,10 @@ void gk_simt_fail_launch(int64_t after);
 /* How many devices the runtime finds; 1 before the first call.  Negative: no driver. */
 void gk_simt_devices(int count);
 
+/* From now on the barrier in this line of the file (the end of its path) is not there; NULL: all
+ * are. */
+void gk_simt_skip_barrier(const char *file, int line);
+
 /* Kernels that have run. */
 uint64_t gk_simt_launches(void);
 
