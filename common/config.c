@@ -74,6 +74,21 @@ static void name_file_place(const struct load *load, size_t option, char *ret_so
     }
 }
 
+static const char *default_of(const struct load *load, size_t option)
+{
+    const struct gk_program *program = load->program;
+    const char *text = NULL;
+
+    if (program->preset) {
+        size_t by = gk_config_table_find(program, program->preset_by);
+
+        if (by < option && load->config->entries[by].text) {
+            text = program->preset(load->config->entries[by].text, program->options[option].name);
+        }
+    }
+    return text ? text : program->options[option].default_text;
+}
+
 /* The text in force and its source; NULL: unset. */
 static const char *choose(const struct load *load, size_t option, char *ret_source)
 {
@@ -97,7 +112,7 @@ static const char *choose(const struct load *load, size_t option, char *ret_sour
         return load->file.texts[option];
     }
     (void)snprintf(ret_source, SOURCE_BYTES, "default");
-    return entry->default_text;
+    return default_of(load, option);
 }
 
 static enum gk_err resolve(struct load *load, size_t option)

@@ -9,7 +9,7 @@
  *   for another program;
  * - file, named by --config or GKPS_CONFIG: `name: value`.  All its values are checked, also those
  *   that a flag or a variable overrides.  An empty value is an empty string;
- * - default.
+ * - default: that which goes with the value of another option (`preset`), or that of the table.
  *
  * An unknown key, a value out of range or a choice that does not exist is an error that names key,
  * place (flag, variable, file:line) and what is allowed.  Booleans are true, yes, on, 1, false, no,
@@ -62,6 +62,10 @@ struct gk_program {
     size_t options_count;
     size_t positional_max; /* arguments that are no flags; more are an error */
     bool command; /* what stands behind -- is a command of the user's: gk_config_command() */
+    /* Defaults that go with the value of one option, `preset_by`, which stands before them in the
+     * table: the text for an option that nobody gave, or NULL: that of the table.  May be NULL. */
+    const char *preset_by;
+    const char *(*preset)(const char *value, const char *option);
 };
 
 /* What to load, and into what: `values`, `values_bytes` large. */

@@ -58,6 +58,9 @@ static void check_option(const struct gk_option *option, size_t values_bytes)
 void gk_config_table_check(const struct gk_program *program, size_t values_bytes)
 {
     GK_ASSERT((program->list_heading != NULL) == (program->list_entry != NULL));
+    GK_ASSERT((program->preset_by != NULL) == (program->preset != NULL));
+    GK_ASSERT(!program->preset_by ||
+              gk_config_table_find(program, program->preset_by) != GK_CONFIG_NONE);
     for (size_t i = 0; i < program->options_count; i++) {
         check_option(&program->options[i], values_bytes);
         GK_ASSERT(gk_config_table_find(program, program->options[i].name) == i);

@@ -82,6 +82,7 @@ static const char *check_floats(const struct gk_run_options *options, struct gk_
         {"weight-decay", options->weight_decay},
         {"lr-gamma", options->lr_gamma},
         {"lr-min", options->lr_min},
+        {"clip", options->clip},
     };
     const struct {
         const char *name;
@@ -178,24 +179,57 @@ static const char *check_rate(const struct gk_run_config *run, struct gk_words *
     return check_milestones(options, words);
 }
 
+/* Where a data set lies. */
+struct place {
+    const char *prefix;
+    bool is_file;
+    bool is_text;
+};
+
+static const struct place *find_place(const char *data)
+{
+    static const struct place places[] = {
+        {"mnist:", false, false}, {"cifar10:", false, false}, {"text:", true, true}};
+
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        if (strncmp(data, places[i].prefix, strlen(places[i].prefix)) == 0) {
+            return &places[i];
+        }
+    }
+    return NULL;
+}
+
 /* Whether what is in the folder makes sense is for the workers to find out. */
-static const char *check_data(const struct gk_run_options *options, bool *ret_data,
+static const char *check_data(const struct gk_run_config *run, bool *ret_data,
                               struct gk_words *words)
 {
-    static const char mnist[] = "mnist:";
-    const char *folder = options->data + sizeof(mnist) - 1;
+    const char *data = run->options.data;
+    const struct place *place = find_place(data);
+    const char *where = place ? data + strlen(place->prefix) : data;
+    bool reads = strcmp(gk_config_text(run->config, "model"), "charlstm") == 0;
     int fd;
 
-    if (strcmp(options->data, "digits") == 0) {
-        return NULL;
-    }
-    if (strncmp(options->data, mnist, sizeof(mnist) - 1) != 0 || !*folder) {
-        gk_words_set(words, "'%s' is not digits or mnist:DIR", gk_shown(options->data).text);
+    if ((!place && strcmp(data, "digits") != 0) || !*where) {
+        gk_words_set(words, "'%s' is not digits, mnist:DIR, cifar10:DIR or text:FILE",
+                     gk_shown(data).text);
         return "data";
     }
-    fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (reads && !(place && place->is_text)) {
+        gk_words_set(words, "charlstm takes text: --data text:FILE");
+        return "model";
+    }
+    if (!reads && place && place->is_text) {
+        gk_words_set(words, "%s takes images, not text: charlstm does",
+                     gk_config_text(run->config, "model"));
+        return "data";
+    }
+    if (!place) {
+        return NULL;
+    }
+    fd = open(where, O_RDONLY | O_CLOEXEC | O_NONBLOCK | (place->is_file ? 0 : O_DIRECTORY));
     if (fd < 0) {
-        gk_words_set(words, "the folder %.200s cannot be read: %s", folder, strerror(errno));
+        gk_words_set(words, "the %s %.200s cannot be read: %s", place->is_file ? "file" : "folder",
+                     where, strerror(errno));
         *ret_data = true;
         return "data";
     }
@@ -246,5 +280,5 @@ const char *gk_run_check(const struct gk_run_config *run, bool *ret_data, struct
         return name;
     }
     name = check_servers(run, words);
-    return name ? name : check_data(options, ret_data, words);
+    return name ? name : check_data(run, ret_data, words);
 }

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 /* What only gkps-worker understands. */
-static const char *const refused[] = {"model", "data", "batch", "init", "eval-every"};
+static const char *const refused[] = {"model", "data", "batch", "init", "eval-every", "clip"};
 
 /* What the launcher and the servers need, in the option table. */
 static const char *const groups_of_ours[] = {"Cluster", "State", "Output"};

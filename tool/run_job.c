@@ -13,10 +13,10 @@
 
 /* Whatever has a say in which model comes out. */
 const char *const gk_run_job_options[] = {
-    "job",      "servers",    "workers", "model",        "data",      "steps",
-    "batch",    "compressor", "density", "optimizer",    "lr",        "momentum",
-    "beta1",    "beta2",      "epsilon", "weight-decay", "schedule",  "milestones",
-    "lr-gamma", "lr-min",     "warmup",  "seed",         "nonfinite", "init",
+    "job",        "servers",      "workers",   "model",      "data",     "steps",  "batch",
+    "compressor", "density",      "optimizer", "lr",         "momentum", "beta1",  "beta2",
+    "epsilon",    "weight-decay", "schedule",  "milestones", "lr-gamma", "lr-min", "warmup",
+    "seed",       "nonfinite",    "clip",      "init",
 };
 const size_t gk_run_job_options_count = sizeof(gk_run_job_options) / sizeof(gk_run_job_options[0]);
 

@@ -3,6 +3,7 @@
 #include "common/exit.h"
 #include "common/limits.h"
 #include "common/option_rows.h"
+#include "common/presets.h"
 #include "tool/faults.h"
 #include "tool/json.h"
 #include "tool/run_command.h"
@@ -55,10 +56,11 @@ static const struct gk_option options_table[] = {
      NULL, "State"},
     {"keep-versions", GK_OPTION_UINT, AT(keep_versions), "0", NULL, 0, 1e9, "VERSIONS",
      "How far back gkps rewind must be able to go.", NULL, "State"},
-    {"model", GK_OPTION_CHOICE, AT(model), "fnn3", "fnn3|softmax", 0, 0, "NAME", "Model to train.",
+    {"model", GK_OPTION_CHOICE, AT(model), "fnn3", GK_MODEL_CHOICES, 0, 0, "NAME",
+     "Model to train; it has defaults of its own for some of the options below (docs/models.md).",
      NULL, "Training"},
     {"data", GK_OPTION_STRING, AT(data), "digits", NULL, 0, 0, "NAME[:PATH]",
-     "Data set: digits (built in) or mnist:DIR.", NULL, "Training"},
+     "Data set: digits (built in), mnist:DIR, cifar10:DIR or text:FILE.", NULL, "Training"},
     {"steps", GK_OPTION_UINT, AT(steps), "1000", NULL, 1, STEPS_MAX, "T", "Training steps.", NULL,
      "Training"},
     {"batch", GK_OPTION_UINT, AT(batch), "32", NULL, 1, BATCH_MAX, "B",
@@ -73,6 +75,8 @@ static const struct gk_option options_table[] = {
      "Rank 0 measures the accuracy every T steps; 0: at the end only.", NULL, "Training"},
     {"nonfinite", GK_OPTION_CHOICE, AT(nonfinite), "abort", "abort|skip|zero", 0, 0, "POLICY",
      "What to do with a gradient that is not finite (abort only, for now).", NULL, "Training"},
+    {"clip", GK_OPTION_FLOAT, AT(clip), "0", NULL, 0, 1e6, "NORM",
+     "Cut a worker's gradient to this length when it is longer; 0: never.", NULL, "Training"},
     {"compressor", GK_OPTION_CHOICE, AT(compressor), "gaussk", COMPRESSORS, 0, 0, "NAME",
      "How entries are selected (gkps-worker --help explains them).", NULL, "Compression"},
     {"density", GK_OPTION_FLOAT, AT(density), "0.01", NULL, DENSITY_MIN, 1, "R",
@@ -138,6 +142,8 @@ static const struct gk_program program = {
     .options_count = OPTIONS_COUNT,
     .positional_max = 0,
     .command = true,
+    .preset_by = "model",
+    .preset = gk_model_preset,
 };
 
 /* Which policies need a state directory, and were asked for without one; NULL: none. */

@@ -4,6 +4,7 @@
 #include "common/limits.h"
 #include "common/net/zsock.h"
 #include "common/option_rows.h"
+#include "common/presets.h"
 #include "proto/msg.h"
 #include "worker/select/select.h"
 
@@ -40,10 +41,15 @@ static const struct gk_option options[] = {
     {"state-sync", GK_OPTION_BOOL, AT(state_sync), "false", NULL, 0, 0, NULL,
      "Sync every step to the disk, so that a crash of the machine loses nothing either.", NULL,
      "State"},
-    {"model", GK_OPTION_STRING, AT(model), "fnn3", NULL, 0, 0, "NAME", "Model: fnn3 or softmax.",
+    {"model", GK_OPTION_STRING, AT(model), "fnn3", NULL, 0, 0, "NAME",
+     "Model: charlstm, fnn3, lenet5, resnet20, softmax or vgg16; it has defaults of its own for "
+     "some "
+     "of the options below (docs/models.md).",
      NULL, "Training"},
     {"data", GK_OPTION_STRING, AT(data), "digits", NULL, 0, 0, "NAME",
-     "Data set: digits (built in) or mnist:DIR (IDX files).", NULL, "Training"},
+     "Data set: digits (built in), mnist:DIR (IDX files), cifar10:DIR (binary version) or "
+     "text:FILE.",
+     NULL, "Training"},
     {"steps", GK_OPTION_UINT, AT(steps), "1000", NULL, 1, STEPS_MAX, "T", "Steps to train.", NULL,
      "Training"},
     {"batch", GK_OPTION_UINT, AT(batch), "32", NULL, 1, 1048576, "B",
@@ -59,6 +65,10 @@ static const struct gk_option options[] = {
      "Training"},
     {"nonfinite", GK_OPTION_CHOICE, AT(nonfinite), "abort", "abort", 0, 0, "POLICY",
      "What to do about a gradient that is not finite.", NULL, "Training"},
+    {"clip", GK_OPTION_FLOAT, AT(clip), "0", NULL, 0, 1e6, "NORM",
+     "A worker's gradient (the mean over its batch) that is longer is cut to this length before it "
+     "is added to the residual; 0: never.",
+     NULL, "Training"},
     {"compressor", GK_OPTION_STRING, AT(compressor), "gaussk", NULL, 0, 0, "NAME",
      "Selection operator, one of the list below.", NULL, "Compression"},
     {"density", GK_OPTION_FLOAT, AT(density), "0.01", NULL, 1e-9, 1, "R",
@@ -127,6 +137,8 @@ const struct gk_program *gk_worker_program(void)
         .options = options,
         .options_count = sizeof(options) / sizeof(options[0]),
         .positional_max = 0,
+        .preset_by = "model",
+        .preset = gk_model_preset,
     };
 
     return &program;

@@ -21,6 +21,7 @@ struct gk_worker_options {
     double lr_gamma, lr_min;
     uint64_t warmup;
     uint32_t nonfinite;
+    double clip;      /* norm; 0: none */
     const char *init; /* a file of tensors; NULL: from the seed */
     uint64_t eval_every;
     uint64_t deadline_s;

@@ -7,24 +7,23 @@
 #include "common/limits.h"
 #include "common/option_rows.h"
 #include "common/net/clock.h"
-#include "worker/data/data.h"
+#include "worker/data/feed.h"
 #include "worker/model/model.h"
 #include "worker/select/select.h"
 #include "worker/start.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { EVAL_BATCH = 256 };
 
 struct gk_trainer {
     const struct gk_worker_options *options;
     uint32_t rank, servers;
     struct gk_dataset *dataset;
-    struct gk_batcher batcher;
+    struct gk_feed *feed; /* of our rank; NULL until that is known */
     struct gk_model *model;
     const struct gk_vector_ops *ops;
     struct gk_queue *queue;
@@ -36,10 +35,7 @@ struct gk_trainer {
     uint64_t spec_hash;
     uint64_t params_count;
     float *params, *gradient, *residual,
-        *initial;      /* d floats each; gradient and residual change places */
-    uint32_t *samples; /* batch */
-    uint32_t *labels;  /* batch */
-    float *inputs;     /* batch x features */
+        *initial; /* d floats each; gradient and residual change places */
 };
 
 static enum gk_err parse_milestones(const char *text, struct gk_spec *spec, struct gk_words *words)
@@ -195,7 +191,6 @@ static float *alloc_floats(struct gk_trainer *trainer, uint64_t count)
 
 static enum gk_err alloc_memory(struct gk_trainer *trainer, struct gk_words *words)
 {
-    uint64_t batch = trainer->options->batch;
     bool in_slot = trainer->options->state_dir != NULL;
 
     trainer->params = alloc_floats(trainer, trainer->params_count);
@@ -203,13 +198,8 @@ static enum gk_err alloc_memory(struct gk_trainer *trainer, struct gk_words *wor
         trainer->gradient = alloc_floats(trainer, trainer->params_count);
         trainer->residual = alloc_floats(trainer, trainer->params_count);
     }
-    trainer->samples = calloc(batch, sizeof(*trainer->samples));
-    trainer->labels = calloc(batch, sizeof(*trainer->labels));
-    trainer->inputs = calloc(batch * trainer->dataset->features, sizeof(*trainer->inputs));
-    if (!trainer->params || !trainer->samples || !trainer->labels || !trainer->inputs ||
-        (!in_slot && (!trainer->gradient || !trainer->residual))) {
-        gk_words_set(words, "no memory for %" PRIu64 " parameters and batches of %" PRIu64,
-                     trainer->params_count, batch);
+    if (!trainer->params || (!in_slot && (!trainer->gradient || !trainer->residual))) {
+        gk_words_set(words, "no memory for %" PRIu64 " parameters", trainer->params_count);
         return GK_E_NOMEM;
     }
     return GK_OK;
@@ -239,11 +229,18 @@ static enum gk_err open_data(struct gk_trainer *trainer, int *ret_exit, struct g
 static enum gk_err open_model(struct gk_trainer *trainer, int *ret_exit, struct gk_words *words)
 {
     const struct gk_worker_options *options = trainer->options;
-    struct gk_model_setup setup = {
-        .layers = gk_layers_cpu(),
-        .features = trainer->dataset->features,
-        .classes = trainer->dataset->classes,
-        .batch_max = options->batch > EVAL_BATCH ? (uint32_t)options->batch : EVAL_BATCH};
+    const struct gk_dataset *dataset = trainer->dataset;
+    uint32_t batch = (uint32_t)options->batch;
+    uint32_t test_batch = gk_model_eval_batch(options->model);
+    struct gk_model_setup setup = {.layers = gk_layers_cpu(),
+                                   .features = dataset->features,
+                                   .classes = dataset->classes,
+                                   .batch_max = batch > test_batch ? batch : test_batch,
+                                   .rows = dataset->rows,
+                                   .columns = dataset->columns,
+                                   .channels = dataset->channels,
+                                   .sequence = dataset->sequence,
+                                   .streams = batch};
     enum gk_err err = gk_model_new(options->model, &setup, &trainer->model, words);
 
     *ret_exit = GK_EXIT_USAGE;
@@ -277,13 +274,19 @@ enum gk_err gk_trainer_set_rank(struct gk_trainer *trainer, uint32_t rank, struc
     GK_ASSERT(rank < options->workers);
     gk_selector_free(trainer->selector); /* of a rank that shard 0 gave to somebody else since */
     trainer->selector = NULL;
-    gk_batcher_fini(&trainer->batcher);
+    gk_feed_free(trainer->feed);
+    trainer->feed = NULL;
     trainer->rank = rank;
-    err = gk_batcher_init(&trainer->batcher, trainer->dataset, options->seed, rank,
-                          (uint32_t)options->workers, (uint32_t)options->batch);
+    err = gk_feed_new(&(struct gk_feed_setup){.dataset = trainer->dataset,
+                                              .seed = options->seed,
+                                              .rank = rank,
+                                              .workers = (uint32_t)options->workers,
+                                              .batch = (uint32_t)options->batch,
+                                              .test_batch = gk_model_eval_batch(options->model)},
+                      &trainer->feed);
     if (err) {
-        gk_words_set(words, "no memory for the order of %" PRIu32 " samples",
-                     trainer->dataset->train_count);
+        gk_words_set(words, "no memory for batches of %" PRIu64 " out of %" PRIu32 " samples",
+                     options->batch, trainer->dataset->train_count);
         return err;
     }
     return open_selector(trainer, words);
@@ -324,7 +327,7 @@ void gk_trainer_close(struct gk_trainer *trainer)
         return;
     }
     gk_selector_free(trainer->selector);
-    gk_batcher_fini(&trainer->batcher);
+    gk_feed_free(trainer->feed);
     GK_ASSERT(!trainer->slot);
     if (trainer->queue) {
         trainer->ops->free(trainer->queue, GK_MEMORY_DEVICE, trainer->params);
@@ -335,9 +338,6 @@ void gk_trainer_close(struct gk_trainer *trainer)
     }
     gk_model_free(trainer->model);
     gk_dataset_free(trainer->dataset);
-    free(trainer->samples);
-    free(trainer->labels);
-    free(trainer->inputs);
     free(trainer);
 }
 
@@ -468,16 +468,63 @@ static enum gk_err encode(struct gk_trainer *trainer, const struct gk_selected *
     return gk_push_encode(&source, &step->push, &step->words);
 }
 
+/* The gradient is the sum over the samples; the bound is for that of their mean. */
+static enum gk_err clip(const struct gk_trainer *trainer)
+{
+    const struct gk_range whole = {.hi = trainer->params_count};
+    const double bound = trainer->options->clip * (double)trainer->options->batch;
+    struct gk_stats stats;
+    const struct gk_stats_args measure = {
+        .u = trainer->gradient, .segments = &whole, .segments_count = 1, .stats = &stats};
+    struct gk_accumulate_args scale = {
+        .dst = trainer->gradient, .g = trainer->gradient, .n = trainer->params_count};
+    struct gk_ticket ticket;
+    enum gk_err err;
+
+    ticket = trainer->ops->stats(trainer->queue, &measure);
+    err = trainer->ops->wait(trainer->queue, ticket);
+    if (err || !(stats.sum_squares > bound * bound)) {
+        return err;
+    }
+    scale.scale = (float)(bound / sqrt(stats.sum_squares));
+    ticket = trainer->ops->accumulate(trainer->queue, &scale);
+    return trainer->ops->wait(trainer->queue, ticket);
+}
+
+/* The gradient of this step's batch, and what it says about the model. */
+static enum gk_err compute(struct gk_trainer *trainer, struct gk_trainer_step *step)
+{
+    struct gk_samples samples;
+    struct gk_batch batch;
+    struct gk_score score;
+    enum gk_err err;
+
+    gk_feed_train(trainer->feed, step->step, &samples);
+    batch = (struct gk_batch){.x = samples.x,
+                              .labels = samples.labels,
+                              .count = samples.count,
+                              .tokens = samples.tokens,
+                              .fresh = samples.fresh};
+    err = gk_model_gradient(trainer->model, trainer->params, &batch, trainer->gradient, &score);
+    if (!err && trainer->options->clip > 0) {
+        err = clip(trainer);
+    }
+    if (err) {
+        gk_words_set(&step->words, "the gradient of step %" PRIu64 ": %s", step->step,
+                     gk_err_text(err));
+        return err;
+    }
+    step->hits = score.hits;
+    step->loss = score.loss / (double)score.answers;
+    return GK_OK;
+}
+
 void gk_trainer_step(struct gk_trainer *trainer, struct gk_trainer_step *step)
 {
     struct gk_select_step select = {.step = step->step, .density = trainer->options->density};
-    const struct gk_batch batch = {.x = trainer->inputs,
-                                   .labels = trainer->labels,
-                                   .count = (uint32_t)trainer->options->batch};
     struct gk_selected selected;
     uint64_t start_us = gk_now_us();
     uint64_t computed_us;
-    struct gk_score score;
     enum gk_err err;
     float *swap;
 
@@ -485,17 +532,14 @@ void gk_trainer_step(struct gk_trainer *trainer, struct gk_trainer_step *step)
     if (trainer->slot) {
         gk_slot_begin(trainer->slot, step->step);
     }
-    gk_batcher_at(&trainer->batcher, step->step, trainer->samples);
-    gk_dataset_gather(trainer->dataset, trainer->samples, batch.count, trainer->inputs,
-                      trainer->labels);
-    gk_model_gradient(trainer->model, trainer->params, &batch, trainer->gradient, &score);
-    step->hits = score.hits;
-    step->loss = score.loss / (double)batch.count;
+    err = compute(trainer, step);
     computed_us = gk_now_us();
     step->compute_us = computed_us - start_us;
     select.g = trainer->gradient;
     select.e = trainer->residual;
-    err = gk_selector_step(trainer->selector, &select, &selected, &step->words);
+    if (!err) {
+        err = gk_selector_step(trainer->selector, &select, &selected, &step->words);
+    }
     if (!err) {
         step->selected = selected.n;
         err = encode(trainer, &selected, step);
@@ -528,21 +572,26 @@ enum gk_err gk_trainer_persist(struct gk_trainer *trainer, const struct gk_worke
 
 void gk_trainer_evaluate(struct gk_trainer *trainer, struct gk_trainer_eval *eval)
 {
-    const struct gk_dataset *dataset = trainer->dataset;
+    struct gk_samples samples;
     double loss = 0;
-    uint64_t hits = 0;
+    uint64_t hits = 0, answers = 0;
 
-    for (uint32_t first = 0; first < dataset->test_count; first += EVAL_BATCH) {
-        uint32_t left = dataset->test_count - first;
-        const struct gk_batch batch = {.x = dataset->test + (size_t)first * dataset->features,
-                                       .labels = dataset->test_labels + first,
-                                       .count = left < EVAL_BATCH ? left : EVAL_BATCH};
+    for (uint32_t i = 0; gk_feed_test(trainer->feed, i, &samples); i++) {
+        const struct gk_batch batch = {.x = samples.x,
+                                       .labels = samples.labels,
+                                       .count = samples.count,
+                                       .tokens = samples.tokens,
+                                       .fresh = samples.fresh};
         struct gk_score score;
 
-        gk_model_evaluate(trainer->model, trainer->params, &batch, &score);
+        if (gk_model_evaluate(trainer->model, trainer->params, &batch, &score)) {
+            loss = NAN; /* whatever it is, the next step meets it too, and can say so */
+            break;
+        }
         loss += score.loss;
         hits += score.hits;
+        answers += score.answers;
     }
-    eval->accuracy = (double)hits / (double)dataset->test_count;
-    eval->loss = loss / (double)dataset->test_count;
+    eval->accuracy = (double)hits / (double)answers;
+    eval->loss = loss / (double)answers;
 }

@@ -7,7 +7,7 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 build=${GK_FUZZ_BUILD:-$root/build/fuzz}
-all="header bodies frames server worker spec config idx state"
+all="header bodies frames server worker spec config idx samples state"
 
 fail() {
     printf '%s: %s\n' "$0" "$*" >&2

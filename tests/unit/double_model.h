@@ -18,6 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef __clang__
+#pragma clang diagnostic ignored "-Wkeyword-macro"
+#endif
 #define float double
 #define cblas_sgemm cblas_dgemm
 #define expf exp

@@ -165,13 +165,15 @@ Test(options, every_option_judges_its_own_values)
         {"job", "a", "|a\tb"},
         {"restart", "never|always", "|maybe"},
         {"deadline", "1|1000000", "|0|1000001|inf"},
-        {"model", "fnn3|softmax", "|nosuchmodel|FNN3"},
-        {"data", "digits|mnist:/", "|mnist|mnist:|nosuchset|digits:"},
+        {"model", "fnn3|lenet5|resnet20|softmax|vgg16", "|charlstm|nosuchmodel|FNN3"}, /* no text */
+        {"data", "digits|mnist:/|cifar10:/",
+         "|mnist|mnist:|text:|cifar10:|nosuchset|digits:|text:/"},
         {"steps", "1|4294967295", "|0|4294967296|1e3"},
         {"batch", "1|1048576", "|0|1048577"},
         {"seed", "0|9007199254740991", "|-1|9007199254740992|9223372036854775808"},
         {"eval-every", "0|4294967295", "|-1|4294967296"},
         {"nonfinite", "abort", "|zero|skip|ignore"},
+        {"clip", "0|0.5|1000000", "|-1|nan|1e7|1e-60"},
         {"compressor", "gaussk|topk|dense|gaussk-paper|randk", "|gauss|nosuchway"},
         {"density", "1|1e-9|.5", "|0|1.0001|-0.1|nan|inf|1e-10|-0"},
         {"optimizer", "none|sgd|momentum|nesterov|adamw", "|adam"},
@@ -258,13 +260,46 @@ Test(options, values_are_judged_beside_others)
                      "--data: the folder /nonexistent cannot be read: No such file or directory");
 }
 
+/* Defaults that go with the model, and what counts more than they. */
+Test(options, models_have_defaults_of_their_own)
+{
+    cr_assert_eq(LOAD("--model=lenet5"), GK_OK, "%s", words.text);
+    cr_assert(run.options.steps == 1000 && run.options.batch == 32 && run.options.clip == 0);
+    cr_assert_str_eq(gk_config_source(run.config, "steps"), "default");
+    cr_assert_str_eq(gk_config_text(run.config, "lr"), "0.05");
+    gk_run_config_fini(&run);
+    setenv("GKPS_LR", "0.5", 1);
+    cr_assert_eq(LOAD("--model=lenet5", "--steps=7"), GK_OK, "%s", words.text);
+    cr_assert(run.options.steps == 7 && run.options.lr == 0.5);
+    unsetenv("GKPS_LR");
+    gk_run_config_fini(&run);
+    cr_assert_eq(LOAD("--quiet"), GK_OK, "%s", words.text);
+    cr_assert(run.options.steps == 1000 && run.options.lr == 0.1 && run.options.batch == 32);
+    gk_run_config_fini(&run);
+}
+
+/* A model that takes text, and data that is none, and the other way round. */
+Test(options, models_and_data)
+{
+    cr_assert_eq(LOAD("--model=charlstm"), GK_E_CONFIG);
+    cr_assert_str_eq(words.text, "--model: charlstm takes text: --data text:FILE");
+    cr_assert_eq(LOAD("--data=text:/dev/null"), GK_E_CONFIG);
+    cr_assert_str_eq(words.text, "--data: fnn3 takes images, not text: charlstm does");
+    cr_assert_eq(LOAD("--model=charlstm", "--data=text:/nonexistent"), GK_E_CONFIG);
+    cr_assert_eq(code, GK_EXIT_DATA);
+    cr_assert_str_eq(words.text,
+                     "--data: the file /nonexistent cannot be read: No such file or directory");
+    cr_assert_eq(LOAD("--model=charlstm", "--data=text:/dev/null"), GK_OK, "%s", words.text);
+    gk_run_config_fini(&run);
+}
+
 Test(options, the_place_is_the_one_that_the_user_wrote)
 {
     setenv("GKPS_MODEL", "nosuchmodel", 1);
     cr_assert_eq(LOAD("--quiet"), GK_E_CONFIG);
-    cr_assert(strncmp(words.text, "GKPS_MODEL (model): 'nosuchmodel' is not fnn3 or softmax", 56) ==
-                  0,
-              "%s", words.text);
+    cr_assert(
+        strncmp(words.text, "GKPS_MODEL (model): 'nosuchmodel' is not charlstm, fnn3, ", 57) == 0,
+        "%s", words.text);
     unsetenv("GKPS_MODEL");
     setenv("GKPS_MOMENTUM", "1", 1);
     cr_assert_eq(LOAD("--quiet"), GK_E_CONFIG);

@@ -70,6 +70,7 @@ enum gk_err gk_dataset_new(const struct gk_source *source, uint32_t train_count,
     dataset->rows = source->images.dims[1];
     dataset->columns = source->images.dims[2];
     dataset->features = (uint32_t)features;
+    dataset->channels = 1;
     dataset->classes = GK_DATA_CLASSES;
     dataset->train_count = train_count;
     dataset->test_count = test_count;

@@ -1,5 +1,5 @@
-/* What data sets are made of: files, and pairs of IDX arrays (images and labels).  Internal to this
- * folder. */
+/* What data sets are made of: files, pairs of IDX arrays (images and labels), records, text.
+ * Internal to this folder. */
 #ifndef GK_WORKER_DATA_SOURCE_H
 #define GK_WORKER_DATA_SOURCE_H
 
@@ -38,9 +38,25 @@ void gk_dataset_put_train(struct gk_dataset *dataset, uint32_t target,
 void gk_dataset_put_test(struct gk_dataset *dataset, uint32_t target,
                          const struct gk_source *source, uint32_t index, float white);
 
-/* The built-in set, and the IDX files of a folder. */
+/* Bytes of one CIFAR-10 record: a label, and three planes of 32 x 32 pixels. */
+enum { GK_CIFAR_SIDE = 32, GK_CIFAR_PIXELS = 32 * 32, GK_CIFAR_RECORD = 1 + 3 * 32 * 32 };
+
+/* Whether the bytes are records with good labels; their number.  GK_E_CORRUPT; words name the file.
+ */
+enum gk_err gk_cifar_check(const struct gk_bytes *bytes, uint32_t *ret_count,
+                           struct gk_words *words);
+
+/* A text's data set.  GK_E_CORRUPT (too short, one character only), GK_E_NOMEM. */
+enum gk_err gk_text_parse(const struct gk_bytes *bytes, struct gk_dataset **ret_dataset,
+                          struct gk_words *words);
+
+/* The built-in set, the files of a folder, one file. */
 enum gk_err gk_dataset_open_digits(struct gk_dataset **ret_dataset, struct gk_words *words);
 enum gk_err gk_dataset_open_mnist(const char *folder, struct gk_dataset **ret_dataset,
                                   struct gk_words *words);
+enum gk_err gk_dataset_open_cifar10(const char *folder, struct gk_dataset **ret_dataset,
+                                    struct gk_words *words);
+enum gk_err gk_dataset_open_text(const char *path, struct gk_dataset **ret_dataset,
+                                 struct gk_words *words);
 
 #endif

@@ -475,13 +475,15 @@ static enum gk_err finish(struct gk_model *model, const struct gk_batch *batch,
 /* A buffer that neither this gradient nor the held one lies in. */
 static float *free_delta(const struct gk_model *model, const float *dy, const float *held)
 {
-    for (int i = 0; i < DELTAS; i++) {
-        if (model->deltas[i] && model->deltas[i] != dy && model->deltas[i] != held) {
-            return model->deltas[i];
+    float *found = NULL;
+
+    for (int i = 0; i < DELTAS && !found; i++) {
+        if (model->deltas[i] != dy && model->deltas[i] != held) {
+            found = model->deltas[i];
         }
     }
-    GK_ASSERT(!"a residual layer inside of another");
-    return NULL;
+    GK_ASSERT(found); /* or a residual layer stands inside of another */
+    return found;
 }
 
 static void add_shortcut(const struct gk_pass *pass, const struct gk_layer *residual,
