@@ -88,7 +88,7 @@ static void put_found(const struct gk_slot *slot, const struct gk_slot_found *fo
                                                             : gk_json_integer(identity->rank));
     (void)json_object_set_new(object, "incarnation", json_integer(identity->incarnation));
     (void)json_object_set_new(object, "epoch", json_integer(identity->epoch));
-    (void)json_object_set_new(object, "left_at", gk_json_integer(identity->left_at));
+    (void)json_object_set_new(object, "left_at", gk_json_integer(gk_left_step(identity->left_at)));
     if (worker->remembers) {
         (void)json_object_set_new(object, "step", gk_json_integer(worker->memory.step));
         (void)json_object_set_new(object, "first_step", gk_json_integer(worker->memory.first_step));

@@ -38,7 +38,7 @@ static void say_found(const struct gk_slot_found *found, const struct gk_slot_se
     if (slot->state == GK_SLOT_LEFT) {
         gk_log(GK_LOG_INFO, "WORKER-STATE",
                "rank %" PRIu32 " had left at step %" PRIu64 ", says %s", slot->identity.rank,
-               slot->identity.left_at, setup->directory);
+               gk_left_step(slot->identity.left_at), setup->directory);
     } else if (slot->remembers) {
         gk_log(GK_LOG_INFO, "WORKER-STATE", "resuming rank %" PRIu32 " at step %" PRIu64 " from %s",
                slot->identity.rank, slot->memory.step + 1, setup->directory);

@@ -219,6 +219,8 @@ static void done(struct worker_shell *shell, bool fails)
         shell->slot = t + 1;
     } else if (kind == GK_WORKER_EVALUATE) {
         event.kind = GK_WORKER_EVALUATED;
+    } else if (fails && t % 2) {
+        event.kind = GK_WORKER_LEAVE;
     } else {
         event.kind = GK_WORKER_STEP_DONE;
         if (fails) {

@@ -75,7 +75,7 @@ static bool joined(const struct gk_sim *sim)
 static bool finished(const struct gk_sim *sim)
 {
     for (uint32_t s = 0; s < sim->options.servers; s++) {
-        if (sim->ledger.shadows[s].version < sim->options.steps) {
+        if (sim->ledger.shadows[s].version < gk_sim_last_version(&sim->options)) {
             return false;
         }
     }

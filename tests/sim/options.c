@@ -149,6 +149,32 @@ static void draw_store(struct gk_sim_options *o, struct gk_sim_rng *rng)
     draw_disk_faults(o, rng);
 }
 
+static void draw_leaving(struct gk_sim_options *o)
+{
+    struct gk_sim_rng rng = {.state = gk_mix64(o->seed ^ UINT64_C(0x6c65617665))};
+
+    o->early = gk_sim_chance(&rng, 1, 3);
+    o->endless = o->early && gk_sim_chance(&rng, 1, 3);
+    for (uint32_t r = 0; r < GK_SIM_RANKS_MAX; r++) {
+        o->leave_at[r] = gk_sim_chance(&rng, 1, 2) ? gk_sim_between(&rng, 0, o->steps) : o->steps;
+    }
+}
+
+uint64_t gk_sim_leave_at(const struct gk_sim_options *options, uint32_t rank)
+{
+    return options->early ? options->leave_at[rank] : options->steps;
+}
+
+uint64_t gk_sim_last_version(const struct gk_sim_options *options)
+{
+    uint64_t last = 0;
+
+    for (uint32_t r = 0; r < options->workers; r++) {
+        last = gk_max_u64(last, gk_sim_leave_at(options, r));
+    }
+    return last;
+}
+
 void gk_sim_options_draw(struct gk_sim_options *options, uint64_t seed)
 {
     struct gk_sim_rng rng = {.state = gk_mix64(seed ^ UINT64_C(0x6f7074696f6e73))};
@@ -168,6 +194,7 @@ void gk_sim_options_draw(struct gk_sim_options *options, uint64_t seed)
     options->faults.freeze_us_max = gk_sim_between(&rng, 1, 300) * SECOND;
     options->deadline_us = gk_sim_chance(&rng, 1, 2) ? GK_DEADLINE_S * SECOND : 0;
     draw_store(options, &of_disks);
+    draw_leaving(options);
 }
 
 void gk_sim_options_calm(struct gk_sim_options *options, uint32_t workers, uint32_t servers,
@@ -232,6 +259,9 @@ void gk_sim_options_print(const struct gk_sim_options *o)
                        : "",
            (double)o->momentum, (double)o->weight_decay, o->idle, o->eval_every,
            o->any_rank ? ", ranks assigned" : "");
+    for (uint32_t r = 0; o->early && r < o->workers; r++) {
+        printf("  rank %" PRIu32 " leaves at step %" PRIu64 "\n", r, o->leave_at[r]);
+    }
     printf("  times (us): latency %" PRIu64 " to %" PRIu64 ", gradient %" PRIu64
            " (rank 0) %" PRIu64 " (rank 1), other work up to %" PRIu64 ", start within %" PRIu64
            ", faults until %" PRIu64 "\n",

@@ -92,6 +92,9 @@ struct gk_sim_options {
     uint32_t idle; /* per 1000 (rank, step): no samples, an empty push */
     uint64_t eval_every;
     bool any_rank; /* shard 0 assigns them */
+    bool early;    /* ranks leave before the last step: */
+    bool endless;  /* which nobody knows: all leave, and the job spec has 2^32 - 1 */
+    uint64_t leave_at[GK_SIM_RANKS_MAX];
 
     uint64_t latency_us_min, latency_us_max;
     uint64_t step_us[GK_SIM_RANKS_MAX]; /* of a gradient, on average */
@@ -108,6 +111,10 @@ void gk_sim_options_draw(struct gk_sim_options *options, uint64_t seed);
 /* A small job without any fault: what the stories and the enumeration start from. */
 void gk_sim_options_calm(struct gk_sim_options *options, uint32_t workers, uint32_t servers,
                          uint64_t steps);
+
+/* The step at which a rank leaves; the last one is the job's last version. */
+uint64_t gk_sim_leave_at(const struct gk_sim_options *options, uint32_t rank);
+uint64_t gk_sim_last_version(const struct gk_sim_options *options);
 
 /* True when a worker's memory may be lost: then the model is not that of the undisturbed job. */
 bool gk_sim_options_lossy(const struct gk_sim_options *options);

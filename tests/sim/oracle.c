@@ -38,7 +38,7 @@ bool gk_sim_job_init(struct gk_sim *sim)
         .mode = GK_MODE_BSP,
         .lost_policy = GK_LOST_WAIT,
         .seed = o->seed,
-        .steps = o->steps,
+        .steps = o->endless ? UINT32_MAX : o->steps,
         .push_max = o->k,
         .optimizer = o->optimizer,
         .lr = o->lr,
@@ -208,8 +208,10 @@ static void advance(struct gk_sim *sim, struct sequence *seq, uint64_t step)
 
     memset(seq->sum, 0, d * sizeof(*seq->sum));
     for (uint32_t r = 0; r < sim->options.workers; r++) {
-        contribute(sim, seq, r, step, params);
-        samples += gk_sim_toy_samples(sim, r, step);
+        if (step < gk_sim_leave_at(&sim->options, r)) {
+            contribute(sim, seq, r, step, params);
+            samples += gk_sim_toy_samples(sim, r, step);
+        }
     }
     memcpy(vector.params, params, d * sizeof(*params));
     gk_sim_oracle_apply(sim, seq->optimizer_step, samples, &vector);

@@ -375,6 +375,10 @@ void gk_sim_proc_work(struct gk_sim *sim, const struct gk_sim_event *event)
         break;
     case GK_SIM_STEP:
         check_params(sim, proc, event->number);
+        if (proc->step >= gk_sim_leave_at(&sim->options, proc->rank)) {
+            done.kind = GK_WORKER_LEAVE;
+            break;
+        }
         gk_sim_toy_gradient(sim, proc->rank, proc->step, proc->params, proc->gradient);
         done.kind = GK_WORKER_STEP_DONE;
         done.push = gk_sim_toy_push(sim, proc);

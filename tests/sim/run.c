@@ -119,7 +119,8 @@ bool gk_sim_done(const struct gk_sim *sim)
 
         gk_server_view(sim->shards[s].core, &view);
         if (sim->nodes[gk_sim_shard_node(s)].state != GK_SIM_ENDED &&
-            !(sim->ledger.shadows[s].excused && view.version == sim->options.steps &&
+            !(sim->ledger.shadows[s].excused &&
+              view.version == gk_sim_last_version(&sim->options) &&
               view.round == GK_ROUND_COLLECTING)) {
             return false;
         }
@@ -139,7 +140,8 @@ uint64_t gk_sim_limit_us(const struct gk_sim *sim)
     step_us += 8 * o->op_us_max + 40 * o->latency_us_max;
     return sim->calm_us + 60 * GK_SIM_SECOND + f->down_us_max + f->pause_us_max +
            (f->freeze ? f->freeze_us_max : 0) + f->delay_us_max + f->slow_us_max + o->start_us_max +
-           (f->twin ? 20 * GK_SIM_SECOND : 0) + o->steps * step_us;
+           (f->twin ? 20 * GK_SIM_SECOND : 0) + o->steps * step_us +
+           (o->early ? GK_DEADLINE_S * GK_SIM_SECOND : 0); /* for a server that has ended unheard */
 }
 
 static void tick(struct gk_sim *sim, uint32_t node)

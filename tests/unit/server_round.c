@@ -250,6 +250,37 @@ Test(server_round, empty_and_lost_pushes)
     rig_free(rig);
 }
 
+/* A rank whose gradient was of no use takes part without samples: the others count alone, moments
+ * coast; when nobody has any, nothing moves. */
+Test(server_round, ranks_that_skip)
+{
+    struct rig *rig = rig_running(3);
+    struct rig_model model, before;
+    struct rig_push pushes[3];
+
+    rig_round(rig, 0);
+    rig_model_run(rig, &model, 1);
+    for (uint64_t t = 1; t < 4; t++) {
+        uint64_t samples = 0;
+
+        for (uint32_t r = 0; r < 3; r++) {
+            bool skips = t == 2 || r == t % 2;
+
+            pushes[r] = skips ? rig_empty_push(r, t, 0) : rig_make_push(rig, r, t, 0);
+            samples += pushes[r].samples;
+            rig_push_all(rig, r, &pushes[r]);
+        }
+        before = model;
+        rig_model_commit(rig, &model, pushes, 3);
+        cr_assert(rig_view(rig).version == t + 1 && rig_same(rig, &model));
+        cr_assert(rig->records[rig->records_count - 1].record.samples == samples);
+        cr_assert(rig_view(rig).optimizer_step == (t < 2 ? 2 : t));
+        cr_assert((memcmp(before.p, model.p, sizeof(model.p)) == 0) == (samples == 0));
+    }
+    cr_assert(rig_view(rig).ledger.applied == 12 && rig_view(rig).ledger.lost == 0);
+    rig_free(rig);
+}
+
 Test(server_round, the_record_says_everything)
 {
     struct rig *rig = rig_running(2);

@@ -222,7 +222,7 @@ static const struct canary canaries[] = {
     {GK_PHASE_COMPUTING, not_all_welcomed, "worker->all_welcomed"},
     {GK_PHASE_LEAVING, works_on_another_version, "worker->version == worker->target"},
     {GK_PHASE_EXCHANGING, leaves_early, "!shard->left"},
-    {GK_PHASE_EVALUATING, leaves_before_the_end, "worker->version >= worker->config->spec->steps"},
+    {GK_PHASE_EVALUATING, leaves_before_the_end, "worker->left_at > 0"},
     {GK_PHASE_PERSISTING, persists_without_a_step, "worker->next_step == worker->target + 1"},
     {GK_PHASE_COMPUTING, computes_a_made_step, "worker->next_step == worker->target"},
     {GK_PHASE_IDLE, connected_before_the_start, "worker->phase != GK_PHASE_IDLE"},

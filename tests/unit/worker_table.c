@@ -25,6 +25,7 @@ static const enum cell table[GK_WORKER_EVENTS_COUNT][GK_PHASE_COUNT] = {
     [GK_WORKER_STEP_DONE] =   {A,   A,   A,   H,   A,   A,   A,   I},
     [GK_WORKER_PERSISTED] =   {A,   A,   A,   A,   H,   A,   A,   I},
     [GK_WORKER_EVALUATED] =   {A,   A,   A,   A,   A,   H,   A,   I},
+    [GK_WORKER_LEAVE] =       {A,   A,   A,   H,   A,   A,   A,   I},
     [GK_WORKER_STOP] =        {H,   H,   H,   H,   H,   H,   H,   I},
 #undef A
 #undef H

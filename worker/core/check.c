@@ -130,7 +130,7 @@ static void check_phase(const struct gk_worker *worker)
         GK_ASSERT(worker->next_step == worker->target);
         GK_ASSERT(gk_ring_has_room(worker));
     } else if (worker->phase == GK_PHASE_LEAVING) {
-        GK_ASSERT(worker->version >= worker->config->spec->steps);
+        GK_ASSERT(worker->left_at > 0 && worker->version == gk_left_step(worker->left_at));
     }
 }
 

@@ -104,7 +104,7 @@ struct gk_worker {
     uint64_t evaluated_version;     /* + 1; 0: none */
     uint64_t first_step, next_step; /* this life has made the pushes of [first_step, next_step) */
     uint64_t leaving_us;
-    uint64_t left_at; /* 0: the final version is not installed yet */
+    uint64_t left_at; /* as in the identity: 0: it does not leave yet */
 
     uint64_t req_ids;
     struct gk_ring_entry ring[GK_RING_ENTRIES];

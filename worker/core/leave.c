@@ -2,8 +2,10 @@
  * wait for this rank, and must have decided its last push for good.
  *
  * The final version was seen everywhere, so a server that has gone since then owes us nothing: a
- * bounded wait for it, and the exit code is 0 all the same.  A life that has it from its slot alone
- * must not call a server gone that answers, and refuses: the slot may be of another run. */
+ * bounded wait for it, and the exit code is 0 all the same.  A rank that leaves before the others
+ * has seen nothing of the kind: a server that is down may come back and wait for it, so it waits as
+ * long as for any peer.  A life that has it from its slot alone must not call a server gone that
+ * answers, and refuses: the slot may be of another run. */
 #include "worker/core/internal.h"
 
 #include "common/bits.h"
@@ -12,7 +14,7 @@
 void gk_leave_begin(struct gk_worker *worker)
 {
     worker->leaving_us = worker->now_us;
-    worker->left_at = worker->config->spec->steps;
+    worker->left_at = worker->version > 0 ? worker->version : GK_LEFT_AT_START;
     for (uint32_t i = 0; i < worker->config->servers; i++) {
         gk_retry_start(worker, &worker->shards[i].leave);
     }
@@ -28,7 +30,7 @@ void gk_leave_pump(struct gk_worker *worker, struct gk_shard *shard)
     if (sends_leave(worker, shard) && gk_retry_due(worker, &shard->leave)) {
         struct gk_msg *msg = gk_worker_emit_send(worker, shard, GK_KIND_LEAVE, shard->leave.req_id);
 
-        msg->h.step = worker->config->spec->steps;
+        msg->h.step = gk_left_step(worker->left_at);
     }
 }
 
@@ -55,7 +57,12 @@ static bool is_gone(const struct gk_worker *worker, const struct gk_shard *shard
     uint64_t down_us = worker->now_us - gk_max_u64(shard->unready_us, worker->leaving_us);
     uint64_t silent_us = worker->now_us - gk_max_u64(shard->heard_us, worker->leaving_us);
     uint64_t deadline_us = worker->config->deadline_us;
+    bool early = gk_left_step(worker->left_at) < worker->config->spec->steps;
 
+    if (early) { /* a bound in any case: the job may have ended since, unheard */
+        deadline_us = deadline_us > 0 ? deadline_us : GK_DEADLINE_S * UINT64_C(1000000);
+        return shard->gone || silent_us >= deadline_us;
+    }
     return shard->gone || (shard->state != GK_SESSION_READY && down_us > GK_LINGER_US) ||
            (deadline_us > 0 && silent_us >= deadline_us);
 }
@@ -86,7 +93,7 @@ static void check_refusals(struct gk_worker *worker)
                 "servers",
                 i, config->addresses[i], (double)config->deadline_us / 1e6,
                 gk_code_name(shard->refusal), shard->refusal_words.text, worker->rank,
-                (unsigned long long)worker->left_at);
+                (unsigned long long)gk_left_step(worker->left_at));
             return;
         }
     }

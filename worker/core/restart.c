@@ -48,7 +48,7 @@ void gk_worker_resume(struct gk_worker *worker, struct gk_worker_slot *slot)
     if (worker->left_before) {
         worker->resumes = false;
         worker->left_at = identity->left_at;
-        worker->version = worker->target = identity->left_at;
+        worker->version = worker->target = gk_left_step(identity->left_at);
     }
     for (uint32_t i = 0; i < slot->pushes_count; i++) {
         GK_ASSERT(slot->pushes[i]->step >= worker->first_step &&

@@ -98,7 +98,7 @@ static void fill_slot(const struct gk_worker *worker, const struct gk_shard *sha
     }
     if (worker->phase == GK_PHASE_LEAVING) {
         hello->slot = GK_SLOT_LEFT;
-        hello->slot_left_at = worker->left_at;
+        hello->slot_left_at = gk_left_step(worker->left_at);
         return;
     }
     hello->slot = GK_SLOT_STEP;

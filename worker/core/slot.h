@@ -13,6 +13,14 @@
 /* Pushes that are not decided for good, in memory and in the file. */
 enum { GK_RING_ENTRIES = 4 };
 
+#define GK_LEFT_AT_START UINT64_MAX
+
+/* Of an identity that has left: the step. */
+static inline uint64_t gk_left_step(uint64_t left_at)
+{
+    return left_at == GK_LEFT_AT_START ? 0 : left_at;
+}
+
 /* Written before the first message that relies on it. */
 struct gk_worker_identity {
     uint32_t rank;               /* GK_RANK_ANY: none yet */
@@ -21,7 +29,9 @@ struct gk_worker_identity {
     uint32_t epoch;
     struct gk_uid job_uid; /* zero: no life has joined */
     uint64_t init_id;
-    uint64_t left_at; /* the final version was installed everywhere; 0: not yet */
+    /* It leaves: the version that was installed everywhere, no push of this step or a later one
+     * will come.  0: not yet; GK_LEFT_AT_START: 0. */
+    uint64_t left_at;
 };
 
 /* Of the residual and the pushes that belong to it. */

@@ -1,11 +1,11 @@
 /* The worker core's step function and its phases.
  *
  *   IDLE -> JOINING -> EXCHANGING -> COMPUTING -> PERSISTING -> EXCHANGING -> ...
- *                        |  ^  |         ^
- *                        v  |  |         |
- *                     EVALUATING --------+        (rank 0, now and then)
- *                        |     |
- *                        +-----+-> LEAVING -> DONE
+ *                        |  ^  |       ^  |
+ *                        v  |  |       |  |
+ *                     EVALUATING ------+  |       (rank 0, now and then)
+ *                        |     |          |       (or it leaves before the last step)
+ *                        +-----+----------+-> LEAVING -> DONE
  *
  * Every event first changes what it is about, then progress() looks whether the phase can move on,
  * then pump() sends what is due and arms the timer.  worker/README.md has the invariants. */
@@ -27,7 +27,7 @@ static const uint32_t phase_successors[GK_PHASE_COUNT] = {
     [GK_PHASE_IDLE] = IN(JOINING) | IN(LEAVING) | IN(DONE),
     [GK_PHASE_JOINING] = IN(EXCHANGING) | IN(DONE),
     [GK_PHASE_EXCHANGING] = IN(COMPUTING) | IN(EVALUATING) | IN(LEAVING) | IN(DONE),
-    [GK_PHASE_COMPUTING] = IN(PERSISTING) | IN(EXCHANGING) | IN(DONE),
+    [GK_PHASE_COMPUTING] = IN(PERSISTING) | IN(EXCHANGING) | IN(LEAVING) | IN(DONE),
     [GK_PHASE_PERSISTING] = IN(EXCHANGING) | IN(DONE),
     [GK_PHASE_EVALUATING] = IN(EXCHANGING) | IN(COMPUTING) | IN(LEAVING) | IN(DONE),
     [GK_PHASE_LEAVING] = IN(JOINING) | IN(DONE), /* JOINING: gk_worker_rejoin() */
@@ -42,7 +42,8 @@ static const uint32_t event_phases[GK_WORKER_EVENTS_COUNT] = {
     [GK_WORKER_MESSAGE] = STARTED,          [GK_WORKER_BAD_MESSAGE] = STARTED,
     [GK_WORKER_INIT_MADE] = STARTED, /* after MAKE_INIT, once */
     [GK_WORKER_STEP_DONE] = IN(COMPUTING),  [GK_WORKER_PERSISTED] = IN(PERSISTING),
-    [GK_WORKER_EVALUATED] = IN(EVALUATING), [GK_WORKER_STOP] = ALL_PHASES,
+    [GK_WORKER_EVALUATED] = IN(EVALUATING), [GK_WORKER_LEAVE] = IN(COMPUTING),
+    [GK_WORKER_STOP] = ALL_PHASES,
 };
 
 static void set_phase(struct gk_worker *worker, enum gk_worker_phase to)
@@ -463,6 +464,10 @@ static void dispatch(struct gk_worker *worker, const struct gk_worker_event *eve
     case GK_WORKER_EVALUATED:
         worker->evaluated_version = worker->version + 1;
         installed(worker);
+        break;
+    case GK_WORKER_LEAVE:
+        set_phase(worker, GK_PHASE_LEAVING);
+        gk_leave_begin(worker);
         break;
     case GK_WORKER_STOP:
         gk_worker_exit(worker, event->exit_code, "%s", event->words);

@@ -59,6 +59,7 @@ enum gk_worker_event_kind {
     GK_WORKER_STEP_DONE,   /* answer to STEP: push, or failed with words */
     GK_WORKER_PERSISTED,   /* answer to PERSIST */
     GK_WORKER_EVALUATED,   /* answer to EVALUATE */
+    GK_WORKER_LEAVE,       /* in place of STEP_DONE: this rank makes no more steps */
     GK_WORKER_STOP,        /* a signal, or the launcher is gone: exit with exit_code */
     GK_WORKER_EVENTS_COUNT,
 };
