@@ -8,15 +8,10 @@ struct preset {
 };
 
 static const struct preset presets[] = {
-    {"charlstm", "steps", "1500"},
-    {"charlstm", "optimizer", "adamw"},
-    {"charlstm", "lr", "0.01"},
-    {"charlstm", "schedule", "cosine"},
-    {"charlstm", "clip", "1"},
-    {"lenet5", "lr", "0.05"},
-    {"resnet20", "weight-decay", "0.0001"},
-    {"vgg16", "batch", "128"},
-    {"vgg16", "weight-decay", "0.0001"},
+    {"charlstm", "optimizer", "adamw"}, {"charlstm", "lr", "0.01"},
+    {"charlstm", "schedule", "cosine"}, {"charlstm", "clip", "1"},
+    {"lenet5", "lr", "0.05"},           {"resnet20", "weight-decay", "0.0001"},
+    {"vgg16", "batch", "128"},          {"vgg16", "weight-decay", "0.0001"},
 };
 
 const char *gk_model_preset(const char *model, const char *option)

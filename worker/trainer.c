@@ -244,7 +244,7 @@ static enum gk_err open_model(struct gk_trainer *trainer, int *ret_exit, struct 
     enum gk_err err = gk_model_new(options->model, &setup, &trainer->model, words);
 
     *ret_exit = GK_EXIT_USAGE;
-    if (err == GK_E_NOTFOUND) {
+    if (err == GK_E_NOTFOUND || err == GK_E_INVALID) {
         *ret_exit = gk_config_blame(options->config, "model", words);
     }
     return err;

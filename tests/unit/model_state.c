@@ -384,9 +384,9 @@ Test(model_state, wrong_data)
     } cases[] = {
         {"charlstm",
          {.features = 64, .classes = 10, .batch_max = 1, .rows = 8, .columns = 8, .channels = 1},
-         "charlstm takes text"},
-        {"fnn3", {.classes = 10, .batch_max = 1, .sequence = 64}, "fnn3 takes images"},
-        {"vgg16", {.classes = 10, .batch_max = 1, .sequence = 64}, "vgg16 takes images"},
+         "model charlstm: takes text"},
+        {"fnn3", {.classes = 10, .batch_max = 1, .sequence = 64}, "fnn3: takes images"},
+        {"vgg16", {.classes = 10, .batch_max = 1, .sequence = 64}, "vgg16: takes images"},
         {"lenet5",
          {.features = 33 * 2,
           .classes = 10,

@@ -58,24 +58,22 @@ static void set_window(struct gk_layer_plan *layer, uint32_t outputs, uint32_t k
     layer->pad = pad;
 }
 
-static enum gk_err check_images(const char *name, const struct gk_plan_input *input,
-                                struct gk_words *words)
+static enum gk_err check_images(const struct gk_plan_input *input, struct gk_words *words)
 {
     if (input->shape.is_sequence) {
-        gk_words_set(words, "%s takes images, not text: charlstm does", name);
+        gk_words_set(words, "takes images, not text: charlstm does");
         return GK_E_INVALID;
     }
     return GK_OK;
 }
 
 /* Models whose layers are made for images of this size. */
-static enum gk_err check_canvas(const char *name, const struct gk_plan_input *input,
-                                struct gk_words *words)
+static enum gk_err check_canvas(const struct gk_plan_input *input, struct gk_words *words)
 {
-    enum gk_err err = check_images(name, input, words);
+    enum gk_err err = check_images(input, words);
 
     if (!err && (input->shape.rows > CANVAS || input->shape.columns > CANVAS)) {
-        gk_words_set(words, "%s takes images of at most %d x %d, not %u x %u", name, CANVAS, CANVAS,
+        gk_words_set(words, "takes images of at most %d x %d, not %u x %u", CANVAS, CANVAS,
                      (unsigned)input->shape.rows, (unsigned)input->shape.columns);
         return GK_E_INVALID;
     }
@@ -86,7 +84,7 @@ static enum gk_err fill_softmax(struct gk_plan *plan, const struct gk_plan_input
                                 struct gk_words *words)
 {
     (void)add_linear(plan, "fc1", input->classes);
-    return check_images("softmax", input, words);
+    return check_images(input, words);
 }
 
 static enum gk_err fill_fnn3(struct gk_plan *plan, const struct gk_plan_input *input,
@@ -97,7 +95,7 @@ static enum gk_err fill_fnn3(struct gk_plan *plan, const struct gk_plan_input *i
     add_linear(plan, "fc1", HIDDEN)->activation = GK_ACTIVATION_RELU;
     add_linear(plan, "fc2", HIDDEN)->activation = GK_ACTIVATION_RELU;
     (void)add_linear(plan, "fc3", input->classes);
-    return check_images("fnn3", input, words);
+    return check_images(input, words);
 }
 
 static void add_lenet_conv(struct gk_plan *plan, const char *name, uint32_t outputs,
@@ -122,7 +120,7 @@ static enum gk_err fill_lenet5(struct gk_plan *plan, const struct gk_plan_input 
     add_linear(plan, "fc1", 120)->activation = GK_ACTIVATION_RELU;
     add_linear(plan, "fc2", 84)->activation = GK_ACTIVATION_RELU;
     (void)add_linear(plan, "fc3", input->classes);
-    return check_canvas("lenet5", input, words);
+    return check_canvas(input, words);
 }
 
 /* One convolution with its norm; the last of a block has its ReLU behind the shortcut. */
@@ -194,7 +192,7 @@ static enum gk_err fill_resnet20(struct gk_plan *plan, const struct gk_plan_inpu
     layer->kernel = LAST_SIDE;
     layer->stride = LAST_SIDE;
     add_linear(plan, "fc", input->classes)->zero_biases = true;
-    return check_canvas("resnet20", input, words);
+    return check_canvas(input, words);
 }
 
 /* Numbers in names count every convolution, norm, ReLU and pool. */
@@ -224,7 +222,7 @@ static enum gk_err fill_vgg16(struct gk_plan *plan, const struct gk_plan_input *
         number += 3;
     }
     add_linear(plan, "classifier", input->classes)->zero_biases = true;
-    return check_canvas("vgg16", input, words);
+    return check_canvas(input, words);
 }
 
 static enum gk_err fill_charlstm(struct gk_plan *plan, const struct gk_plan_input *input,
@@ -239,7 +237,7 @@ static enum gk_err fill_charlstm(struct gk_plan *plan, const struct gk_plan_inpu
     layer = add(plan, GK_LAYER_LINEAR, "fc");
     layer->outputs = input->classes;
     if (!input->shape.is_sequence) {
-        gk_words_set(words, "charlstm takes text, not images: --data text:FILE");
+        gk_words_set(words, "takes text, not images: --data text:FILE");
         return GK_E_INVALID;
     }
     return GK_OK;
