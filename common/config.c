@@ -6,6 +6,7 @@
 
 #include "common/assert.h"
 #include "common/exit.h"
+#include "common/shown.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@ struct load {
     void *values;
     struct gk_config_flags flags;
     struct gk_config_file file; /* no texts: there is no file */
+    const struct gk_config_args *args;
     struct gk_config *config;
     int exit; /* for an error that comes now */
     struct gk_words *words;
@@ -89,6 +91,33 @@ static const char *default_of(const struct load *load, size_t option)
     return text ? text : program->options[option].default_text;
 }
 
+/* The last one counts. */
+static const char *find_given(const struct load *load, const char *name)
+{
+    for (size_t i = load->args->given_count; i-- > 0;) {
+        if (strcmp(load->args->given[i].name, name) == 0) {
+            return load->args->given[i].text;
+        }
+    }
+    return NULL;
+}
+
+static enum gk_err check_given_names(const struct load *load)
+{
+    for (size_t i = 0; i < load->args->given_count; i++) {
+        const char *name = load->args->given[i].name;
+        const char *nearest = gk_config_table_nearest(load->program, name);
+
+        if (gk_config_table_find(load->program, name) == GK_CONFIG_NONE) {
+            gk_words_set(load->words, "unknown setting '%s'%s%s%s", gk_shown(name).text,
+                         nearest ? "; did you mean '" : "", nearest ? nearest : "",
+                         nearest ? "'?" : "");
+            return GK_E_CONFIG;
+        }
+    }
+    return GK_OK;
+}
+
 /* The text in force and its source; NULL: unset. */
 static const char *choose(const struct load *load, size_t option, char *ret_source)
 {
@@ -99,7 +128,8 @@ static const char *choose(const struct load *load, size_t option, char *ret_sour
         (void)snprintf(ret_source, SOURCE_BYTES, "flag");
         return load->flags.texts[option];
     }
-    for (size_t i = 0; gk_config_table_variable(entry, i, variable); i++) {
+    for (size_t i = 0; !load->args->no_environment && gk_config_table_variable(entry, i, variable);
+         i++) {
         const char *text = read_variable(variable);
 
         if (text) {
@@ -110,6 +140,10 @@ static const char *choose(const struct load *load, size_t option, char *ret_sour
     if (load->file.texts && load->file.texts[option]) {
         name_file_place(load, option, ret_source);
         return load->file.texts[option];
+    }
+    if (find_given(load, entry->name)) {
+        (void)snprintf(ret_source, SOURCE_BYTES, "given");
+        return find_given(load, entry->name);
     }
     (void)snprintf(ret_source, SOURCE_BYTES, "default");
     return default_of(load, option);
@@ -131,6 +165,8 @@ static enum gk_err resolve(struct load *load, size_t option)
         load->exit = GK_EXIT_USAGE;
         if (strcmp(source, "flag") == 0) {
             gk_words_prefix(load->words, "--%s: ", entry->name);
+        } else if (strcmp(source, "given") == 0) {
+            gk_words_prefix(load->words, "%s: ", entry->name);
         } else {
             gk_words_prefix(load->words, "%s (%s): ", source, entry->name);
         }
@@ -214,7 +250,8 @@ static enum gk_err load_all(struct load *load, int argc, char **argv)
     if (load->flags.request == GK_CONFIG_VERSION) {
         return print(load, gk_config_version_print(program, load->words));
     }
-    err = load_file(load);
+    err = argc > 0 ? load_file(load) : remember(load, program->options_count, NULL, "default");
+    err = err ? err : check_given_names(load);
     for (size_t i = 0; i < program->options_count && !err; i++) {
         err = resolve(load, i);
     }
@@ -227,10 +264,14 @@ static enum gk_err load_all(struct load *load, int argc, char **argv)
 enum gk_err gk_config_load(const struct gk_config_args *args, struct gk_config **ret_config,
                            int *ret_exit, struct gk_words *words)
 {
-    struct load load = {
-        .program = args->program, .values = args->values, .exit = GK_EXIT_USAGE, .words = words};
+    struct load load = {.program = args->program,
+                        .values = args->values,
+                        .args = args,
+                        .exit = GK_EXIT_USAGE,
+                        .words = words};
     enum gk_err err;
 
+    GK_ASSERT(args->argc == 0 || args->given_count == 0);
     gk_config_table_check(args->program, args->values_bytes);
     memset(args->values, 0, args->values_bytes);
     load.config = new_config(args->program);
@@ -294,6 +335,10 @@ int gk_config_blame(const struct gk_config *config, const char *name, struct gk_
 {
     const char *source = gk_config_source(config, name);
 
+    if (strcmp(source, "given") == 0) {
+        gk_words_prefix(words, "%s: ", name);
+        return GK_EXIT_USAGE;
+    }
     if (strcmp(source, "flag") == 0 || strcmp(source, "default") == 0) {
         gk_words_prefix(words, "--%s: ", name);
         return GK_EXIT_USAGE;

@@ -7,8 +7,10 @@
  * - variable: GKPS_NAME with - as _, then the further names of `env_also` in order.  An empty
  *   variable counts as not set.  Variables that name no option are not looked at: they may be meant
  *   for another program;
- * - file, named by --config or GKPS_CONFIG: `name: value`.  All its values are checked, also those
- *   that a flag or a variable overrides.  An empty value is an empty string;
+ * - file, named by --config or, where there is a command line, by GKPS_CONFIG: `name: value`.  All
+ *   its values are checked, also those that a flag or a variable overrides.  An empty value is an
+ *   empty string;
+ * - given: what the caller of a library says, where there is no command line;
  * - default: that which goes with the value of another option (`preset`), or that of the table.
  *
  * An unknown key, a value out of range or a choice that does not exist is an error that names key,
@@ -68,13 +70,22 @@ struct gk_program {
     const char *(*preset)(const char *value, const char *option);
 };
 
-/* What to load, and into what: `values`, `values_bytes` large. */
+/* A value that a program gives by a call: `name` of an option, text.  Borrowed for the load. */
+struct gk_config_given {
+    const char *name, *text;
+};
+
+/* What to load, and into what: `values`, `values_bytes` large.  A library has no command line
+ * (argc 0), and what its caller gives counts after the variables. */
 struct gk_config_args {
     const struct gk_program *program; /* borrowed for the config's life */
     int argc;
     char **argv; /* argv[0] is skipped; positional arguments are borrowed for the config's life */
     void *values;
     size_t values_bytes;
+    const struct gk_config_given *given; /* given_count of them; argc must be 0 */
+    size_t given_count;
+    bool no_environment; /* variables are not looked at */
 };
 
 struct gk_config; /* owns the strings and remembers where each value came from */
@@ -90,8 +101,8 @@ enum gk_err gk_config_load(const struct gk_config_args *args, struct gk_config *
                            int *ret_exit, struct gk_words *words);
 
 /* Where the value of `name` (an option of the table, or "config") came from: "flag", "GKPS_RANK",
- * "SLURM_PROCID", "job.yaml:3", "default".  "job.yaml" alone where an unusual notation hides the
- * line. */
+ * "SLURM_PROCID", "job.yaml:3", "given", "default".  "job.yaml" alone where an unusual notation
+ * hides the line. */
 const char *gk_config_source(const struct gk_config *config, const char *name);
 
 /* A value that the program refuses after loading, alone or beside others: the place where it came

@@ -31,6 +31,8 @@ struct sink {
     char who[LOG_WHO_BYTES];
     enum gk_log_format format;
     int fd;
+    void (*write)(void *context, enum gk_log_level level, const char *line); /* NULL: to fd */
+    void *context;
     uint64_t lost; /* lines that could not be written */
     struct gk_log_rate rate;
 };
@@ -70,9 +72,19 @@ void gk_log_open(const char *who, enum gk_log_format format, enum gk_log_level l
     set_who(who);
     sink.format = format;
     sink.fd = fd;
+    sink.write = NULL;
     sink.lost = 0;
     memset(&sink.rate, 0, sizeof(sink.rate));
     atomic_store(&lowest_level, (int)level);
+    (void)pthread_mutex_unlock(&lock);
+}
+
+void gk_log_divert(void (*write)(void *context, enum gk_log_level level, const char *line),
+                   void *context)
+{
+    (void)pthread_mutex_lock(&lock);
+    sink.write = write;
+    sink.context = context;
     (void)pthread_mutex_unlock(&lock);
 }
 
@@ -196,6 +208,11 @@ static void write_line(const struct line *line)
     size_t length =
         sink.format == GK_LOG_JSON ? render_json(line, text, room) : render_text(line, text, room);
 
+    if (sink.write) {
+        text[length] = '\0';
+        sink.write(sink.context, line->level, text);
+        return;
+    }
     text[length] = '\n';
     if (length > 0 && write_all(text, length + 1)) {
         sink.lost = 0;

@@ -21,6 +21,11 @@ enum {
  * next one that can says how many were. */
 void gk_log_open(const char *who, enum gk_log_format format, enum gk_log_level level, int fd);
 
+/* From here to the next gk_log_open() lines go to this function, whole and without newline, one at
+ * a time; it must not log. */
+void gk_log_divert(void (*write)(void *context, enum gk_log_level level, const char *line),
+                   void *context);
+
 /* Rename after start-up, e.g. when the rank is known.  Any thread. */
 void gk_log_who(const char *who);
 

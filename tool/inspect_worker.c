@@ -18,6 +18,7 @@
 enum { PATH_BYTES = 4096, LOOKS_MAX = 4, LOOK_MS = 20 };
 
 #define PARAMETERS_MAX (UINT64_C(1) << 40)
+#define AUX_BYTES_MAX (UINT64_C(1) << 40)
 
 struct view { /* of the file */
     uint8_t *map;
@@ -62,11 +63,13 @@ static bool check_header(struct gk_slot *slot, uint64_t size, struct gk_words *w
                                         .push_max = header->push_max,
                                         .spec_hash = header->spec_hash,
                                         .model_signature = header->model_signature,
-                                        .chunk_floats = header->chunk_floats};
+                                        .chunk_floats = header->chunk_floats,
+                                        .aux_bytes = header->aux_bytes};
 
     memcpy(job, header->job, sizeof(header->job));
     if (header->workers > GK_WORKERS_MAX || header->servers > GK_SERVERS_MAX ||
-        header->params_count > PARAMETERS_MAX || header->chunk_floats == 0) {
+        header->params_count > PARAMETERS_MAX || header->chunk_floats == 0 ||
+        header->aux_bytes > AUX_BYTES_MAX) {
         gk_words_set(words, "%s is damaged: a header that cannot be", slot->path);
         return false;
     }

@@ -1,46 +1,48 @@
 #include "common/exit.h"
 #include "common/log.h"
-#include "common/net/process.h"
 #include "common/net/daemon.h"
-#include "worker/shell.h"
+#include "common/net/process.h"
+#include "worker/train.h"
 
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
+
+static void begin_log(const struct gk_settings *settings, uint32_t rank)
+{
+    char who[32] = "worker";
+
+    if (rank != GK_RANK_ANY) {
+        (void)snprintf(who, sizeof(who), "worker %" PRIu32, rank);
+    }
+    gk_log_open(who, (enum gk_log_format)settings->log_format,
+                (enum gk_log_level)settings->log_level, 2);
+}
 
 static int run(const struct gk_worker_options *options)
 {
-    struct gk_addresses addresses = {.count = 0};
+    const struct gk_settings_place place = {.values = &options->settings,
+                                            .config = options->config};
     struct gk_trainer *trainer = NULL;
     struct gk_words words;
-    uint32_t rank = 0;
+    uint32_t rank = GK_RANK_ANY;
     int exit_code = GK_EXIT_USAGE;
-    char who[32];
 
-    gk_log_open("worker", options->log_format, options->log_level, 2);
-    if (gk_worker_options_check(options, &exit_code, &words) ||
-        gk_worker_options_rank(options, &rank, &exit_code, &words) ||
-        gk_worker_options_addresses(options, &addresses, &exit_code, &words)) {
+    begin_log(&options->settings, rank);
+    if (gk_settings_check(&place, &exit_code, &words) ||
+        gk_settings_rank(&place, &rank, &exit_code, &words)) {
         goto fail;
     }
-    if (gk_process_files(GK_PROCESS_FILES + GK_PROCESS_FILES_PER_SOCKET * addresses.count,
-                         &words)) {
-        exit_code = GK_EXIT_RETRY;
+    begin_log(&options->settings, rank);
+    if (gk_trainer_open(options, &trainer, &exit_code, &words)) {
         goto fail;
     }
-    if (rank != GK_RANK_ANY) {
-        (void)snprintf(who, sizeof(who), "worker %" PRIu32, rank);
-        gk_log_who(who);
-    }
-    if (gk_trainer_open(options, addresses.count, &trainer, &exit_code, &words)) {
-        goto fail;
-    }
-    exit_code = gk_worker_run(options, rank, &addresses, trainer);
+    exit_code = gk_train(options, rank, trainer);
     goto out;
 fail:
-    gk_daemon_early_death((int)options->launcher_fd, "WORKER-EXIT", exit_code, words.text);
+    gk_daemon_early_death((int)options->settings.launcher_fd, "WORKER-EXIT", exit_code, words.text);
 out:
     gk_trainer_close(trainer);
-    gk_addresses_fini(&addresses);
     return exit_code;
 }
 
@@ -66,6 +68,7 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "gkps-worker: %s\n", words.text);
         return exit_code;
     }
+    (void)signal(SIGPIPE, SIG_IGN); /* a launcher that is gone is found by other means */
     options.config = config;
     exit_code = run(&options);
     gk_config_free(config);

@@ -41,8 +41,11 @@ enum gk_err gk_daemon_open(struct gk_daemon *daemon, struct uv_loop_s *loop, int
                            struct gk_words *words)
 {
     static const struct gk_link_callbacks callbacks = {.line = on_line, .ended = on_ended};
-    enum gk_err err = gk_signals_open(loop, on_signal, daemon, &daemon->signals, words);
+    enum gk_err err = GK_OK;
 
+    if (!daemon->no_signals) {
+        err = gk_signals_open(loop, on_signal, daemon, &daemon->signals, words);
+    }
     if (err || launcher_fd == 0) {
         return err;
     }
@@ -51,8 +54,10 @@ enum gk_err gk_daemon_open(struct gk_daemon *daemon, struct uv_loop_s *loop, int
 
 void gk_daemon_close(struct gk_daemon *daemon)
 {
-    gk_signals_close(daemon->signals);
-    daemon->signals = NULL;
+    if (daemon->signals) {
+        gk_signals_close(daemon->signals);
+        daemon->signals = NULL;
+    }
     if (daemon->died) {
         gk_link_close(daemon->link, NULL);
     } else {

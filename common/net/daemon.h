@@ -19,6 +19,7 @@ struct gk_daemon {
     /* A line of the launcher; borrowed.  NULL: nothing is heard. */
     void (*command)(void *context, const json_t *line);
     void *context;
+    bool no_signals; /* they are somebody else's business, SIGPIPE as well */
     /* Zero at first. */
     struct gk_signals *signals;
     struct gk_link *link; /* NULL: no launcher */

@@ -224,9 +224,9 @@ class Dealer(Raw):
 
 def spec(params, workers=1, servers=1):
     """The canonical bytes of a job spec with one tensor and plain SGD."""
-    head = struct.pack("<4sIIIIIII", b"GKSP", 1, workers, servers, 1, 1, 0, 2)
+    head = struct.pack("<4sIIIIIII", b"GKSP", 2, workers, servers, 1, 1, 0, 2)
     head += struct.pack("<QQQQQ", 7, 100, params, 0, params)
-    head += struct.pack("<fffffIII", 0.1, 0, 0, 0, 0, 1, 0, 1)
+    head += struct.pack("<fffffffIII", 0.1, 0, 0, 0, 0, 0, 0, 1, 0, 1)
     return head + b"\x04tiny" + struct.pack("<III", 0, 1, params) + b"\x01w"
 
 

@@ -34,8 +34,11 @@ LAYERS = {
     "worker/model": (["common", "proto", "worker/model"], LIBC | {"cblas.h", "openblas_config.h", "pthread.h"}),
     "worker/data": (["common", "worker/data"], SYSTEM | {"zlib.h"}),
     "server": (["common", "common/net", "proto", "cuda", "server/core", "server/store", "server"], SYSTEM | {"uv.h", "jansson.h"}),
-    "worker": (["common", "common/net", "proto", "cuda", "worker/core", "worker/state", "worker/select", "worker/model",
-                "worker/data", "worker"], SYSTEM | {"uv.h", "jansson.h"}),
+    "worker/include": ([], {"stddef.h", "stdint.h"}),
+    "worker/lib": (["common", "common/net", "proto", "cuda", "worker/core", "worker/state", "worker/select", "worker/include",
+                    "worker/lib"], SYSTEM | {"uv.h", "jansson.h"}),
+    # gkps-worker: a user of the library, with whose settings its flags begin.
+    "worker": (["common", "common/net", "proto", "worker/include", "worker/lib", "worker/model", "worker/data", "worker"], SYSTEM),
     "tool": (["common", "common/net", "proto", "server/core", "server/store", "worker/core", "worker/state", "tool"], SYSTEM | {"uv.h", "jansson.h", "yaml.h"}),
 }
 

@@ -19,6 +19,7 @@ enum { FLAGS_MAX = 4 };
 
 static struct gk_server_options server;
 static struct gk_worker_options worker;
+static struct gk_settings_place place = {.values = &worker.settings};
 static struct gk_config *config;
 static struct gk_words words;
 static int exit_code;
@@ -41,6 +42,7 @@ static void load(int of_worker, const char *const *flags)
     cr_assert_eq(gk_config_load(&args, &config, &exit_code, &words), GK_OK, "%s", words.text);
     server.config = config;
     worker.config = config;
+    place.config = config;
     exit_code = -1;
     words.text[0] = 0;
 }
@@ -192,8 +194,7 @@ Test(daemon_options, job_and_shard)
                      i == 0 ? GK_OK : GK_E_CONFIG);
         cr_expect_eq(exit_code, i == 0 ? -1 : GK_EXIT_USAGE);
         load(1, flags);
-        cr_expect_eq(gk_worker_options_check(&worker, &exit_code, &words),
-                     i == 0 ? GK_OK : GK_E_CONFIG);
+        cr_expect_eq(gk_settings_check(&place, &exit_code, &words), i == 0 ? GK_OK : GK_E_CONFIG);
         cr_expect_eq(exit_code, i == 0 ? -1 : GK_EXIT_USAGE);
         cr_expect(i == 0 || strncmp(words.text, "--job: ", 7) == 0, "%s", words.text);
     }
@@ -227,14 +228,14 @@ Test(daemon_options, rank)
         uint32_t rank = 77;
 
         load(1, flags);
-        cr_expect_eq(gk_worker_options_rank(&worker, &rank, &exit_code, &words),
+        cr_expect_eq(gk_settings_rank(&place, &rank, &exit_code, &words),
                      cases[i].good ? GK_OK : GK_E_CONFIG, "%zu", i);
         cr_expect_eq(rank, cases[i].good ? cases[i].expected : 77, "%zu", i);
         cr_expect(cases[i].good || strncmp(words.text, "--rank: ", 8) == 0, "%s", words.text);
     }
     setenv("SLURM_PROCID", "7", 1);
     load(1, (const char *const[]){"--workers=2", NULL, NULL, NULL});
-    cr_expect_eq(gk_worker_options_rank(&worker, &(uint32_t){0}, &exit_code, &words), GK_E_CONFIG);
+    cr_expect_eq(gk_settings_rank(&place, &(uint32_t){0}, &exit_code, &words), GK_E_CONFIG);
     cr_expect(strncmp(words.text, "SLURM_PROCID (rank): '7'", 24) == 0, "%s", words.text);
 }
 
@@ -255,7 +256,7 @@ Test(daemon_options, servers)
 
     load(1, (const char *const[]){"--servers", "tcp://a:1, tcp://[::1]:2,tcp://10.0.0.1:3", NULL,
                                   NULL});
-    cr_assert_eq(gk_worker_options_addresses(&worker, &addresses, &exit_code, &words), GK_OK);
+    cr_assert_eq(gk_settings_addresses(&place, &addresses, &exit_code, &words), GK_OK);
     cr_assert_eq(addresses.count, 3);
     cr_expect_str_eq(addresses.list[0], "tcp://a:1");
     cr_expect_str_eq(addresses.list[1], "tcp://[::1]:2");
@@ -263,8 +264,8 @@ Test(daemon_options, servers)
     gk_addresses_fini(&addresses);
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         load(1, (const char *const[]){"--servers", bad[i], NULL, NULL});
-        cr_expect_eq(gk_worker_options_addresses(&worker, &addresses, &exit_code, &words),
-                     GK_E_CONFIG, "%s", bad[i]);
+        cr_expect_eq(gk_settings_addresses(&place, &addresses, &exit_code, &words), GK_E_CONFIG,
+                     "%s", bad[i]);
         cr_expect(exit_code == GK_EXIT_USAGE && strncmp(words.text, "--servers: ", 11) == 0, "%s",
                   words.text);
         cr_expect(!addresses.text && !addresses.list && addresses.count == 0);
@@ -273,6 +274,6 @@ Test(daemon_options, servers)
         (void)snprintf(many + strlen(many), 16, "tcp://a:%d,", i + 1);
     }
     load(1, (const char *const[]){"--servers", many, NULL, NULL});
-    cr_expect_eq(gk_worker_options_addresses(&worker, &addresses, &exit_code, &words), GK_E_CONFIG);
+    cr_expect_eq(gk_settings_addresses(&place, &addresses, &exit_code, &words), GK_E_CONFIG);
     cr_expect(strstr(words.text, "256"), "%s", words.text);
 }

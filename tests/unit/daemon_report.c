@@ -1,6 +1,6 @@
 /* Goal: what a worker tells its launcher: progress while somebody reads it, the summary in any
  * case. Method: a socketpair is the launcher, which reads at once, or only when all is said. */
-#include "worker/report.h"
+#include "worker/lib/report.h"
 
 #include "common/net/daemon.h"
 
@@ -55,7 +55,7 @@ static void hear(struct heard *heard)
 static void train(bool stopped, struct heard *ret_heard)
 {
     struct gk_daemon daemon_ = {.stop = on_stop};
-    struct gk_worker_report report = {.daemon = &daemon_, .batch = 1};
+    struct gk_worker_report report = {.daemon = &daemon_};
     struct gk_worker_stats stats = {0};
     struct gk_words words;
     int fds[2];
@@ -65,8 +65,8 @@ static void train(bool stopped, struct heard *ret_heard)
     cr_assert_eq(uv_loop_init(&loop), 0);
     cr_assert_eq(gk_daemon_open(&daemon_, &loop, fds[1], &words), GK_OK);
     for (uint64_t i = 0; i < STEPS; i++) {
-        struct gk_trainer_step step = {.step = i};
-        struct gk_trainer_eval eval = {.step = i};
+        struct gk_report_step step = {.step = i, .samples = 1};
+        struct gk_report_eval eval = {.step = i};
 
         gk_report_step(&report, &step, (i + 1) * STEP_US);
         gk_report_eval(&report, &eval);

@@ -1,10 +1,11 @@
-/* Goal: a trainer whose residual lies in a slot makes the same pushes, bit for bit, as one whose
+/* Goal: a worker whose residual lies in a slot makes the same pushes, bit for bit, as one whose
  * residual lies in memory, also when it is closed and opened again in between; what was not
  * persisted is made again; and the start says in one line what was found.
- * Method: two real trainers side by side on one model, without any server. */
+ * Method: two real ones side by side on one model, without any server. */
 #include "common/exit.h"
 #include "common/log.h"
-#include "worker/keeper.h"
+#include "worker/lib/keeper.h"
+#include "worker/trainer.h"
 
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -19,7 +20,10 @@ static char flag[96], path[64];
 struct side {
     struct gk_worker_options options;
     struct gk_config *config;
+    struct gk_settings_place place;
     struct gk_trainer *trainer;
+    struct gk_flat_tensor *tensors;
+    struct gk_flat *flat;
     struct gk_worker_config core_config;
     struct gk_worker *core;
     struct gk_keeper keeper;
@@ -41,6 +45,24 @@ static void on_failed(void *context, int exit_code, const char *words)
     cr_assert(false, "%d: %s", exit_code, words);
 }
 
+static void bind_tensors(struct side *side, uint32_t *ret_count)
+{
+    const struct gk_tensor *table = gk_trainer_tensors(side->trainer, ret_count);
+
+    side->tensors = calloc(*ret_count, sizeof(*side->tensors));
+    cr_assert(side->tensors != NULL);
+    for (uint32_t i = 0; i < *ret_count; i++) {
+        struct gk_flat_tensor *tensor = &side->tensors[i];
+
+        memcpy(tensor->name, table[i].name, sizeof(tensor->name));
+        memcpy(tensor->dims, table[i].dims, sizeof(tensor->dims));
+        tensor->dims_count = table[i].dims_count;
+        tensor->count = table[i].count;
+        tensor->params = gk_trainer_params(side->trainer) + table[i].offset;
+        tensor->gradient = gk_trainer_gradient(side->trainer) + table[i].offset;
+    }
+}
+
 /* The parameters are those of version 0, at every step. */
 static void open_side(struct side *side, bool slot)
 {
@@ -51,7 +73,7 @@ static void open_side(struct side *side, bool slot)
                                   .argv = argv,
                                   .values = &side->options,
                                   .values_bytes = sizeof(side->options)};
-    uint64_t init_id;
+    struct gk_flat_setup setup = {.place = &side->place, .servers = 2, .model = "softmax"};
     size_t bytes;
     int exit_code;
 
@@ -59,36 +81,46 @@ static void open_side(struct side *side, bool slot)
     cr_assert(gk_config_load(&args, &side->config, &exit_code, &side->words) == GK_OK, "%s",
               side->words.text);
     side->options.config = side->config;
-    cr_assert(gk_trainer_open(&side->options, 2, &side->trainer, &exit_code, &side->words) ==
-              GK_OK);
+    side->place =
+        (struct gk_settings_place){.values = &side->options.settings, .config = side->config};
+    cr_assert(gk_trainer_open(&side->options, &side->trainer, &exit_code, &side->words) == GK_OK);
+    bind_tensors(side, &setup.tensors_count);
+    setup.tensors = side->tensors;
+    cr_assert(gk_flat_open(&setup, &side->flat, &exit_code, &side->words) == GK_OK);
     side->core_config = (struct gk_worker_config){
-        .job = "state", .servers = 2, .workers = 1, .spec = gk_trainer_spec(side->trainer)};
-    (void)gk_trainer_spec_bytes(side->trainer, &bytes, &side->core_config.spec_hash);
+        .job = "state", .servers = 2, .workers = 1, .spec = gk_flat_spec(side->flat)};
+    (void)gk_flat_spec_bytes(side->flat, &bytes, &side->core_config.spec_hash);
     cr_assert(gk_worker_new(&side->core_config, &side->core) == GK_OK);
-    side->keeper = (struct gk_keeper){
-        .trainer = side->trainer, .kept = on_kept, .failed = on_failed, .context = side};
-    cr_assert(gk_keeper_open(&side->keeper, &side->options, &side->core_config, side->core,
-                             &side->rank, &side->words) == GK_OK,
+    side->keeper = (struct gk_keeper){.flat = side->flat,
+                                      .settings = side->place.values,
+                                      .kept = on_kept,
+                                      .failed = on_failed,
+                                      .context = side};
+    cr_assert(gk_keeper_open(&side->keeper, &side->core_config, side->core, &side->rank,
+                             &side->words) == GK_OK,
               "%s", side->words.text);
+    cr_assert(gk_flat_set_rank(side->flat, side->rank, &side->words) == GK_OK);
     cr_assert(gk_trainer_set_rank(side->trainer, side->rank, &side->words) == GK_OK);
-    cr_assert(gk_trainer_make_init(side->trainer, &init_id, NULL) == GK_OK);
-    gk_trainer_install(side->trainer, 0, side->core_config.spec->params_count,
-                       gk_trainer_initial(side->trainer));
+    cr_assert(gk_trainer_initialise(side->trainer, &side->words) == GK_OK);
 }
 
 static void close_side(struct side *side)
 {
     gk_worker_free(side->core);
     gk_keeper_close(&side->keeper);
+    gk_flat_close(side->flat);
     gk_trainer_close(side->trainer);
+    free(side->tensors);
     gk_config_free(side->config);
 }
 
 static struct gk_push *step(struct side *side, uint64_t t)
 {
-    struct gk_trainer_step made = {.step = t};
+    struct gk_flat_step made = {.step = t, .samples = side->options.batch};
+    struct gk_trainer_result result;
 
-    gk_trainer_step(side->trainer, &made);
+    cr_assert(gk_trainer_compute(side->trainer, t, &result, &side->words) == GK_OK);
+    gk_flat_step(side->flat, &made);
     cr_assert(made.push != NULL, "%s", made.words.text);
     return made.push;
 }
@@ -98,7 +130,7 @@ static void persist(struct side *side, uint64_t t)
 {
     struct gk_worker_memory memory = {.step = t, .incarnation = 1};
 
-    cr_assert(gk_trainer_persist(side->trainer, &memory, &side->words) == GK_OK);
+    cr_assert(gk_flat_persist(side->flat, &memory, &side->words) == GK_OK);
 }
 
 static void join(struct side *side)
@@ -287,8 +319,9 @@ Test(state, options)
         int exit_code = -1;
 
         cr_assert(gk_config_load(&args, &config, &exit_code, &words) == GK_OK);
-        options.config = config;
-        cr_assert_eq(gk_worker_options_check(&options, &exit_code, &words),
+        cr_assert_eq(gk_settings_check(
+                         &(struct gk_settings_place){.values = &options.settings, .config = config},
+                         &exit_code, &words),
                      cases[i].words ? GK_E_CONFIG : GK_OK, "%s", cases[i].flag);
         if (cases[i].words) {
             cr_assert_str_eq(words.text, cases[i].words);

@@ -244,8 +244,7 @@ static bool wants_evaluation(const struct gk_worker *worker)
         worker->version == config->spec->steps || (config->eval_every > 0 && worker->version > 0 &&
                                                    worker->version % config->eval_every == 0);
 
-    return worker->rank == 0 && config->evaluates && due &&
-           worker->evaluated_version != worker->version + 1;
+    return config->evaluates && due && worker->evaluated_version != worker->version + 1;
 }
 
 /* All parameters of `target` are here: evaluate, leave, or compute the next step when the ring has

@@ -33,8 +33,8 @@ struct gk_worker_config { /* borrowed; must outlive the core */
     bool sums;
     bool takeover;         /* the launcher has reaped this rank's older life */
     uint64_t deadline_us;  /* for joining, and for a shard that went away; 0: none */
-    uint64_t eval_every;   /* versions; 0: only the last one */
-    bool evaluates;        /* when it is rank 0 */
+    uint64_t eval_every;   /* versions; 0: none but the last one */
+    bool evaluates;        /* says EVALUATE at these versions and at the last one */
     uint32_t chunk_floats; /* of INIT and pulls; 0, outside tests: GK_CHUNK_FLOATS */
     uint32_t plant;        /* enum gk_worker_plant: the simulator's planted bugs */
 };

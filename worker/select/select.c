@@ -51,6 +51,27 @@ uint64_t gk_select_k(double density, uint64_t n)
     return gk_min_u64(gk_max_u64(k, 1), n);
 }
 
+/* Of segment s. */
+static uint64_t segment_k(const struct gk_select_setup *setup, uint32_t s, double density)
+{
+    double own = setup->densities ? setup->densities[s] : 0;
+
+    if (own < 0) {
+        return 0;
+    }
+    return gk_select_k(own > 0 ? own : density, setup->segments[s].hi - setup->segments[s].lo);
+}
+
+uint64_t gk_select_k_all(const struct gk_select_setup *setup, double density)
+{
+    uint64_t k = 0;
+
+    for (uint32_t s = 0; s < setup->segments_count; s++) {
+        k += segment_k(setup, s, density);
+    }
+    return k;
+}
+
 static const struct gk_operator *find_operator(const char *name)
 {
     for (size_t i = 0; i < sizeof(operators) / sizeof(operators[0]); i++) {
@@ -103,17 +124,8 @@ static void *pinned(const struct gk_selector *selector, uint64_t bytes)
 
 static uint64_t room_for(const struct gk_selector *selector)
 {
-    uint64_t room = 0;
-
-    if (selector->op->unbounded) {
-        return selector->setup.params_count;
-    }
-    for (uint32_t s = 0; s < selector->setup.segments_count; s++) {
-        const struct gk_range *segment = &selector->segments[s];
-
-        room += gk_select_k(selector->density_max, segment->hi - segment->lo);
-    }
-    return room;
+    return selector->op->unbounded ? selector->setup.params_count
+                                   : gk_select_k_all(&selector->setup, selector->density_max);
 }
 
 static enum gk_err alloc_buffers(struct gk_selector *selector)
@@ -176,6 +188,15 @@ enum gk_err gk_selector_new(const char *name, double density_max,
     memcpy(selector->segments, setup->segments,
            setup->segments_count * sizeof(*selector->segments));
     selector->setup.segments = selector->segments;
+    if (setup->densities) {
+        selector->densities = calloc(setup->segments_count, sizeof(*selector->densities));
+        if (!selector->densities) {
+            goto out;
+        }
+        memcpy(selector->densities, setup->densities,
+               setup->segments_count * sizeof(*selector->densities));
+        selector->setup.densities = selector->densities;
+    }
     err = alloc_buffers(selector);
     if (err) {
         goto out;
@@ -220,8 +241,7 @@ enum gk_err gk_selector_step(struct gk_selector *selector, const struct gk_selec
     }
     GK_ASSERT(!step->e || step->e != step->g);
     for (uint32_t s = 0; s < setup->segments_count; s++) {
-        selector->k[s] =
-            gk_select_k(step->density, selector->segments[s].hi - selector->segments[s].lo);
+        selector->k[s] = segment_k(setup, s, step->density);
         selected.k += selector->k[s];
     }
     if (setup->params_count > 0) {
@@ -259,6 +279,7 @@ void gk_selector_free(struct gk_selector *selector)
     setup->ops->free(setup->queue, GK_MEMORY_PINNED, selector->state);
     free_scratch(selector);
     free(selector->k);
+    free(selector->densities);
     free(selector->segments);
     free(selector);
 }

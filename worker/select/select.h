@@ -21,6 +21,9 @@ struct gk_select_setup {
     /* Copied; they tile [0, params_count); one segment is the whole model. */
     const struct gk_range *segments;
     uint32_t segments_count;
+    /* Copied; one a segment: its own density, 0: that of the step, negative: nothing of it is
+     * selected.  NULL: all 0. */
+    const double *densities;
     uint64_t seed;
     uint32_t rank;
     enum gk_nonfinite_policy policy;
@@ -79,6 +82,7 @@ struct gk_selector {
     struct gk_select_setup setup;
     struct gk_select_tune tune; /* setup.tune points here, or is NULL */
     struct gk_range *segments;  /* setup.segments points here */
+    double *densities;          /* setup.densities points here; NULL: all 0 */
     uint64_t *k;                /* per segment, of this step */
     double density_max;
     const struct gk_operator *op;
@@ -94,6 +98,9 @@ const struct gk_operator *const *gk_operators(uint32_t *ret_count);
 
 /* "dense|gaussk|...": for option tables; static storage. */
 const char *gk_operator_choices(void);
+
+/* Entries that all segments together may push when the step asks for `density`. */
+uint64_t gk_select_k_all(const struct gk_select_setup *setup, double density);
 
 /* By name.  `density_max` bounds the buffers.  GK_E_NOTFOUND (words list the names), GK_E_INVALID
  * (density outside (0, 1], segments that do not tile the vector), GK_E_LIMIT (2^32 parameters or

@@ -40,7 +40,7 @@ struct gk_slot_header {
     uint64_t params_count, push_max;
     uint64_t spec_hash, model_signature;
     uint32_t ring_entries, chunk_floats;
-    uint64_t aux_bytes; /* behind each residual, in its CRC; 0 now */
+    uint64_t aux_bytes; /* behind each residual, in its CRC */
     uint64_t entry_bytes, residual_bytes, file_bytes;
 };
 

@@ -25,6 +25,7 @@ void gk_slot_layout(const struct gk_slot_setup *setup, struct gk_slot_header *re
     ret->model_signature = setup->model_signature;
     ret->ring_entries = GK_RING_ENTRIES;
     ret->chunk_floats = setup->chunk_floats;
+    ret->aux_bytes = setup->aux_bytes;
     ret->entry_bytes = whole_pages(gk_slot_entry_bytes(ret));
     ret->residual_bytes = whole_pages(ret->params_count * sizeof(float) + ret->aux_bytes);
     ret->file_bytes =

@@ -50,6 +50,13 @@ static enum gk_err check_owner(const struct gk_slot *slot, const struct gk_slot_
     if (have->spec_hash != want->spec_hash) {
         return other(slot, words, "job spec (optimizer, schedule, seed, steps or density)");
     }
+    if (have->aux_bytes != want->aux_bytes) {
+        gk_words_set(words,
+                     "%s holds %" PRIu64 " bytes of the program's own state, this program has "
+                     "%" PRIu64 ": " ANEW,
+                     slot->path, have->aux_bytes, want->aux_bytes);
+        return GK_E_CONFIG;
+    }
     if (memcmp(have, want, sizeof(*have)) != 0) {
         return other(slot, words, "layout (chunks, pushes or ring)");
     }

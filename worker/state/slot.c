@@ -269,6 +269,22 @@ float *gk_slot_target(struct gk_slot *slot)
     return gk_slot_floats_at(slot, 1 - slot->current);
 }
 
+static void *aux_at(const struct gk_slot *slot, uint32_t copy)
+{
+    return slot->header.aux_bytes > 0 ? gk_slot_floats_at(slot, copy) + slot->header.params_count
+                                      : NULL;
+}
+
+void *gk_slot_aux(struct gk_slot *slot)
+{
+    return aux_at(slot, slot->current);
+}
+
+void *gk_slot_aux_target(struct gk_slot *slot)
+{
+    return aux_at(slot, 1 - slot->current);
+}
+
 void gk_slot_begin(struct gk_slot *slot, uint64_t step)
 {
     /* Every shard has shown the version that the slot's push made, so nobody needs the residual

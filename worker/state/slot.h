@@ -31,6 +31,7 @@ struct gk_slot_setup { /* borrowed during gk_slot_open() only */
     uint64_t push_max;     /* entries of a push; what the job spec says */
     uint64_t spec_hash, model_signature;
     uint32_t chunk_floats; /* GK_CHUNK_FLOATS outside tests */
+    uint64_t aux_bytes;    /* that must match the residual */
     bool sync;             /* msync before a flip and after it */
     /* Tests only: called between two stores that a kill may fall between. */
     void (*hook)(void *context, const char *where);
@@ -64,6 +65,11 @@ uint64_t gk_slot_bytes(const struct gk_slot_setup *setup);
 float *gk_slot_residual(struct gk_slot *slot);
 /* Where the next step puts the one after it. */
 float *gk_slot_target(struct gk_slot *slot);
+
+/* The `aux_bytes` behind each of the two; NULL when there are none.  What is written to the second
+ * before gk_slot_persist() is what the first holds after it. */
+void *gk_slot_aux(struct gk_slot *slot);
+void *gk_slot_aux_target(struct gk_slot *slot);
 
 /* Before the first store to the target: what lay there is void.  `step` follows the slot's own. */
 void gk_slot_begin(struct gk_slot *slot, uint64_t step);

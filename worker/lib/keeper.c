@@ -1,4 +1,4 @@
-#include "worker/keeper.h"
+#include "worker/lib/keeper.h"
 
 #include "common/assert.h"
 #include "common/log.h"
@@ -52,11 +52,10 @@ static void say_found(const struct gk_slot_found *found, const struct gk_slot_se
     say_costs(setup);
 }
 
-enum gk_err gk_keeper_open(struct gk_keeper *keeper, const struct gk_worker_options *options,
-                           const struct gk_worker_config *config, struct gk_worker *core,
-                           uint32_t *rank, struct gk_words *words)
+enum gk_err gk_keeper_open(struct gk_keeper *keeper, const struct gk_worker_config *config,
+                           struct gk_worker *core, uint32_t *rank, struct gk_words *words)
 {
-    struct gk_slot_setup setup = {.directory = options->state_dir,
+    struct gk_slot_setup setup = {.directory = keeper->settings->state_dir,
                                   .job = config->job,
                                   .workers = config->workers,
                                   .servers = config->servers,
@@ -66,7 +65,8 @@ enum gk_err gk_keeper_open(struct gk_keeper *keeper, const struct gk_worker_opti
                                   .spec_hash = config->spec_hash,
                                   .model_signature = config->model_signature,
                                   .chunk_floats = GK_CHUNK_FLOATS,
-                                  .sync = options->state_sync};
+                                  .aux_bytes = keeper->aux_bytes,
+                                  .sync = keeper->settings->state_sync};
     struct gk_slot_found found;
     enum gk_err err;
 
@@ -77,8 +77,9 @@ enum gk_err gk_keeper_open(struct gk_keeper *keeper, const struct gk_worker_opti
     if (err) {
         return err;
     }
-    gk_trainer_use_slot(keeper->trainer, keeper->slot);
+    gk_flat_use_slot(keeper->flat, keeper->slot);
     say_found(&found, &setup);
+    keeper->remembers = found.slot.remembers;
     if (found.slot.remembers || found.slot.state == GK_SLOT_LEFT) {
         *rank = found.slot.identity.rank;
     }
@@ -89,7 +90,7 @@ enum gk_err gk_keeper_open(struct gk_keeper *keeper, const struct gk_worker_opti
 void gk_keeper_close(struct gk_keeper *keeper)
 {
     if (keeper->slot) {
-        gk_trainer_use_slot(keeper->trainer, NULL);
+        gk_flat_use_slot(keeper->flat, NULL);
         gk_slot_close(keeper->slot);
         keeper->slot = NULL;
     }
@@ -100,7 +101,7 @@ static void run_persist(void *context, void *job)
     struct gk_keeper *keeper = job;
 
     (void)context;
-    keeper->err = gk_trainer_persist(keeper->trainer, &keeper->memory, &keeper->words);
+    keeper->err = gk_flat_persist(keeper->flat, &keeper->memory, &keeper->words);
 }
 
 static void persist_done(void *context, void *job)
@@ -144,7 +145,7 @@ void gk_keeper_remember(struct gk_keeper *keeper, const struct gk_worker_identit
 
 void gk_keeper_reset(struct gk_keeper *keeper)
 {
-    enum gk_err err = gk_trainer_reset(keeper->trainer, &keeper->words);
+    enum gk_err err = gk_flat_reset(keeper->flat, &keeper->words);
 
     if (err) {
         fail(keeper, err);

@@ -1,4 +1,4 @@
-#include "worker/requests.h"
+#include "worker/lib/requests.h"
 
 #include "common/assert.h"
 #include "common/log.h"
@@ -37,12 +37,12 @@ static bool add_frame(struct gk_msg *msg, const void *data, size_t bytes)
 }
 
 void gk_requests_send_init(struct gk_worker_report *report, struct gk_zsock *zsock,
-                           const struct gk_trainer *trainer, struct gk_msg *msg)
+                           const struct gk_flat *flat, struct gk_msg *msg)
 {
-    const float *initial = gk_trainer_initial(trainer);
+    const float *initial = gk_flat_initial(flat);
     size_t spec_bytes;
     uint64_t hash;
-    const uint8_t *spec = gk_trainer_spec_bytes(trainer, &spec_bytes, &hash);
+    const uint8_t *spec = gk_flat_spec_bytes(flat, &spec_bytes, &hash);
 
     GK_ASSERT(initial);
     if ((msg->h.chunk == 0 && !add_frame(msg, spec, spec_bytes)) ||

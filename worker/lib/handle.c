@@ -1,0 +1,332 @@
+#include "worker/lib/handle.h"
+
+#include "common/exit.h"
+#include "common/limits.h"
+#include "common/log.h"
+#include "common/net/daemon.h"
+#include "common/net/process.h"
+#include "common/option_rows.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define AT(field)                                                                                  \
+    (offsetof(struct gk_library_options, settings) + offsetof(struct gk_settings, field))
+#define STEPS_DEFAULT "4294967295"
+
+/* clang-format off: the rows of the list keep their own lines. */
+static const struct gk_option rows[] = {
+    {"model", GK_OPTION_STRING, offsetof(struct gk_library_options, model), "custom", NULL, 0, 0,
+     "NAME", "Name of the model, for people.", NULL, "Training"},
+#include "worker/lib/settings_rows.inc"
+};
+/* clang-format on */
+
+/* Of gkps_open() in this thread, which has no handle to keep it. */
+static _Thread_local struct {
+    int exit_code;
+    struct gk_words words;
+} opening;
+
+const struct gk_program *gk_library_program(void)
+{
+    static const struct gk_program program = {
+        .name = "libgkps", .options = rows, .options_count = sizeof(rows) / sizeof(rows[0])};
+
+    return &program;
+}
+
+const char *gkps_version(void)
+{
+    return GK_VERSION;
+}
+
+const char *gkps_error(const struct gkps *gkps, int *ret_exit_code)
+{
+    if (ret_exit_code) {
+        *ret_exit_code = gkps ? gkps->exit_code : opening.exit_code;
+    }
+    return gkps ? gkps->words.text : opening.words.text;
+}
+
+int gk_handle_fail(struct gkps *gkps, enum gkps_code code, int exit_code)
+{
+    gkps->code = (int)code;
+    gkps->exit_code = exit_code;
+    if (code != GKPS_E_ARGUMENT && code != GKPS_E_TIMEOUT && code != GKPS_E_FORKED) {
+        gkps->stage = GK_STAGE_FAILED;
+    }
+    return (int)code;
+}
+
+int gk_handle_misuse(struct gkps *gkps, const char *format, ...)
+{
+    char text[GK_WORDS_BYTES];
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    gk_words_set(&gkps->words, "%s", text);
+    return gk_handle_fail(gkps, GKPS_E_ARGUMENT, GK_EXIT_USAGE);
+}
+
+int gk_handle_enter(struct gkps *gkps, const char *call, unsigned stages)
+{
+    static const char *const states[] = {
+        [GK_STAGE_OPEN] = "gkps_start() has not been called",
+        [GK_STAGE_STARTING] = "gkps_start() has not come to an end",
+        [GK_STAGE_READY] = "no step is under way",
+        [GK_STAGE_PUSHED] = "a step is under way: gkps_wait() first",
+        [GK_STAGE_LEAVING] = "the rank is leaving",
+        [GK_STAGE_LEFT] = "the rank has left",
+    };
+
+    if (!gkps) {
+        opening.exit_code = GK_EXIT_USAGE;
+        gk_words_set(&opening.words, "%s: NULL is no handle", call);
+        return GKPS_E_ARGUMENT;
+    }
+    if (gkps->owner != getpid()) {
+        gk_words_set(&gkps->words,
+                     "%s: this handle belongs to process %ld, and this is %ld, its child: open one "
+                     "here, or keep the calls there",
+                     call, (long)gkps->owner, (long)getpid());
+        return gk_handle_fail(gkps, GKPS_E_FORKED, GK_EXIT_INTERNAL);
+    }
+    if (gkps->stage == GK_STAGE_FAILED) {
+        return gkps->code;
+    }
+    if (!(stages >> gkps->stage & 1)) {
+        return gk_handle_misuse(gkps, "%s: %s", call, states[gkps->stage]);
+    }
+    return GKPS_OK;
+}
+
+static enum gkps_code code_of(int exit_code)
+{
+    switch (exit_code) {
+    case GK_EXIT_USAGE:
+        return GKPS_E_ARGUMENT;
+    case GK_EXIT_DATA:
+        return GKPS_E_DATA;
+    case GK_EXIT_PEER:
+        return GKPS_E_PEER;
+    case GK_EXIT_RETRY:
+        return GKPS_E_RETRY;
+    case GK_EXIT_FENCED:
+        return GKPS_E_FENCED;
+    case GK_EXIT_REFUSED:
+        return GKPS_E_REFUSED;
+    case GK_EXIT_CONFIG:
+        return GKPS_E_STATE;
+    default:
+        return GKPS_E_INTERNAL;
+    }
+}
+
+int gk_handle_ended(struct gkps *gkps, const struct gk_engine_view *view)
+{
+    gkps->words = view->words;
+    if (view->exit_code == GK_EXIT_OK) {
+        gkps->stage = GK_STAGE_LEFT;
+        return GKPS_OK;
+    }
+    return gk_handle_fail(gkps, view->stopped ? GKPS_E_STOPPED : code_of(view->exit_code),
+                          view->exit_code);
+}
+
+bool gk_handle_take(void *ret, size_t known, size_t least, const void *given)
+{
+    size_t size;
+
+    memset(ret, 0, known);
+    memcpy(&size, given, sizeof(size));
+    if (size < least || size > known) {
+        return false;
+    }
+    memcpy(ret, given, size);
+    return true;
+}
+
+/* Opening. */
+
+static int refuse_open(struct gkps *gkps, enum gkps_code code, int exit_code)
+{
+    opening.exit_code = exit_code;
+    if (gkps && gkps->config) {
+        gk_daemon_early_death((int)gkps->options->settings.launcher_fd, "WORKER-EXIT", exit_code,
+                              opening.words.text);
+    }
+    if (gkps) {
+        gkps_close(gkps);
+    }
+    return (int)code;
+}
+
+static enum gk_err load(struct gkps *gkps, const struct gkps_config *config, int *ret_exit)
+{
+    struct gk_config_given *given = calloc(config->settings_count + 1, sizeof(*given));
+    struct gk_config_args args = {.program = gk_library_program(),
+                                  .values = gkps->options,
+                                  .values_bytes = sizeof(*gkps->options),
+                                  .given = given,
+                                  .given_count = config->settings_count,
+                                  .no_environment = config->flags & GKPS_NO_ENVIRONMENT};
+    enum gk_err err = GK_OK;
+
+    if (!given) {
+        gk_words_set(&opening.words, "no memory for %zu settings", config->settings_count);
+        return GK_E_NOMEM;
+    }
+    for (size_t i = 0; i < config->settings_count && !err; i++) {
+        given[i] = (struct gk_config_given){.name = config->settings[i].key,
+                                            .text = config->settings[i].value};
+        if (!given[i].name || !given[i].text) {
+            gk_words_set(&opening.words, "setting %zu: key or value is NULL", i);
+            *ret_exit = GK_EXIT_USAGE;
+            err = GK_E_CONFIG;
+        }
+    }
+    err = err ? err : gk_config_load(&args, &gkps->config, ret_exit, &opening.words);
+    free(given);
+    gkps->place =
+        (struct gk_settings_place){.values = &gkps->options->settings, .config = gkps->config};
+    return err;
+}
+
+/* A variable that overrides what the program says is said, once. */
+static void say_overridden(const struct gkps *gkps, const struct gkps_config *config)
+{
+    for (size_t i = 0; i < config->settings_count; i++) {
+        const char *key = config->settings[i].key;
+        const char *source = gk_config_source(gkps->config, key);
+        const char *text = gk_config_text(gkps->config, key);
+
+        if (strcmp(source, "given") != 0 && text && strcmp(text, config->settings[i].value) != 0) {
+            gk_log(GK_LOG_INFO, "WORKER-OVERRIDDEN", "%s is %s by %s, not %s as the program says",
+                   key, text, source, config->settings[i].value);
+        }
+    }
+}
+
+static enum gk_err check_settings(struct gkps *gkps, int *ret_exit)
+{
+    enum gk_err err = gk_settings_check(&gkps->place, ret_exit, &opening.words);
+
+    err = err ? err : gk_settings_rank(&gkps->place, &gkps->rank, ret_exit, &opening.words);
+    err =
+        err ? err : gk_settings_addresses(&gkps->place, &gkps->addresses, ret_exit, &opening.words);
+    if (!err && !gkps->options->model[0]) {
+        gk_words_set(&opening.words, "model: empty");
+        *ret_exit = GK_EXIT_USAGE;
+        err = GK_E_CONFIG;
+    }
+    if (!err &&
+        gk_process_files(GK_PROCESS_FILES + GK_PROCESS_FILES_PER_SOCKET * gkps->addresses.count,
+                         &opening.words)) {
+        *ret_exit = GK_EXIT_RETRY;
+        err = GK_E_LIMIT;
+    }
+    return err;
+}
+
+static void begin_log(const struct gkps *gkps, const struct gkps_config *config)
+{
+    const struct gk_settings *settings = &gkps->options->settings;
+    char who[32] = "worker";
+
+    if (gkps->rank != GK_RANK_ANY) {
+        (void)snprintf(who, sizeof(who), "worker %" PRIu32, gkps->rank);
+    }
+    gk_log_open(who, (enum gk_log_format)settings->log_format,
+                (enum gk_log_level)settings->log_level, STDERR_FILENO);
+    if (config->log) {
+        gk_log_divert(
+            (void (*)(void *, enum gk_log_level, const char *))(void (*)(void))config->log,
+            config->log_context);
+    }
+}
+
+static int misuse_open(const char *words)
+{
+    opening.exit_code = GK_EXIT_USAGE;
+    gk_words_set(&opening.words, "gkps_open: %s", words);
+    return GKPS_E_ARGUMENT;
+}
+
+int gkps_open(const struct gkps_config *config, struct gkps **ret_gkps)
+{
+    struct gkps_config given;
+    struct gkps *gkps;
+    int exit_code = GK_EXIT_INTERNAL;
+    enum gk_err err;
+
+    opening.words.text[0] = '\0';
+    opening.exit_code = GK_EXIT_OK;
+    if (!config || !ret_gkps) {
+        return misuse_open("NULL");
+    }
+    *ret_gkps = NULL;
+    if (!gk_handle_take(&given, sizeof(given), sizeof(given), config)) {
+        return misuse_open("a struct gkps_config of a size that this library does not know (is "
+                           "`size` set?)");
+    }
+    if ((given.device && strcmp(given.device, "cpu") != 0) || given.stream) {
+        return misuse_open("bound memory lies on the cpu in this version: device \"cpu\", no "
+                           "stream");
+    }
+    if (given.settings_count > 0 && !given.settings) {
+        return misuse_open("settings are NULL");
+    }
+    gkps = calloc(1, sizeof(*gkps));
+    if (gkps) {
+        gkps->owner = getpid();
+        gkps->options = calloc(1, sizeof(*gkps->options));
+        gkps->arithmetic = strdup(given.arithmetic ? given.arithmetic : "");
+    }
+    if (!gkps || !gkps->options || !gkps->arithmetic) {
+        gk_words_set(&opening.words, "no memory for a handle");
+        return refuse_open(gkps, GKPS_E_INTERNAL, GK_EXIT_INTERNAL);
+    }
+    gkps->ended = given.ended;
+    gkps->ended_context = given.ended_context;
+    err = load(gkps, &given, &exit_code);
+    err = err ? err : check_settings(gkps, &exit_code);
+    if (err) {
+        return refuse_open(gkps,
+                           err == GK_E_NOMEM   ? GKPS_E_INTERNAL
+                           : err == GK_E_LIMIT ? GKPS_E_RETRY
+                                               : GKPS_E_CONFIG,
+                           exit_code);
+    }
+    begin_log(gkps, &given);
+    say_overridden(gkps, &given);
+    *ret_gkps = gkps;
+    return GKPS_OK;
+}
+
+void gkps_close(struct gkps *gkps)
+{
+    if (!gkps) {
+        return;
+    }
+    if (gkps->owner != getpid()) {
+        return; /* its threads are not here; what they hold locked cannot be freed */
+    }
+    gk_engine_close(gkps->engine);
+    gk_flat_close(gkps->flat);
+    gk_addresses_fini(&gkps->addresses);
+    gk_config_free(gkps->config);
+    free(gkps->options);
+    free(gkps->arithmetic);
+    free(gkps->tensors);
+    free(gkps->aux_copy);
+    free(gkps->lists);
+    free(gkps->notes);
+    free(gkps);
+}
