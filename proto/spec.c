@@ -202,8 +202,6 @@ static enum gk_err check_tensor(const struct gk_spec *spec, uint32_t i, uint64_t
         what = "does not have 1 to 4 dimensions";
     } else if (tensor->flags & ~(uint32_t)GK_TENSOR_FLAGS_ALL) {
         what = "has an unknown flag";
-    } else if (tensor->flags & (GK_TENSOR_FROZEN | GK_TENSOR_DENSE)) {
-        what = "has a flag that is reserved for a later version";
     } else if (tensor->offset != offset) {
         what = "does not begin where the one before ends";
     }
@@ -386,7 +384,7 @@ uint32_t gk_spec_decay_ranges(const struct gk_spec *spec, uint64_t lo, uint64_t 
         uint64_t first = gk_max_u64(tensor->offset, lo);
         uint64_t last = gk_min_u64(tensor->offset + tensor->count, hi);
 
-        if (first >= last || (tensor->flags & GK_TENSOR_NO_DECAY)) {
+        if (first >= last || (tensor->flags & (GK_TENSOR_NO_DECAY | GK_TENSOR_FROZEN))) {
             continue;
         }
         if (count > 0 && ret[count - 1].hi == first - lo) {

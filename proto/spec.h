@@ -16,8 +16,8 @@
 /* Tensor flags; wire numbers, frozen. */
 enum {
     GK_TENSOR_NO_DECAY = 1 << 0, /* biases and norms: no weight decay */
-    GK_TENSOR_FROZEN = 1 << 1,   /* reserved */
-    GK_TENSOR_DENSE = 1 << 2,    /* reserved */
+    GK_TENSOR_FROZEN = 1 << 1,   /* no worker pushes anything for it, and it does not decay */
+    GK_TENSOR_DENSE = 1 << 2,    /* every worker pushes all of it */
     GK_TENSOR_FLAGS_ALL = 7,
 };
 

@@ -249,8 +249,6 @@ static const struct breakage TENSOR_BREAKAGES[] = {
     TENSOR(dims[0], 11, "product"),
     TENSOR(dims[1], 1, "beyond its dimensions"),
     TENSOR(flags, 8, "unknown flag"),
-    TENSOR(flags, GK_TENSOR_FROZEN, "reserved"),
-    TENSOR(flags, GK_TENSOR_DENSE, "reserved"),
 };
 
 Test(proto_spec, rules_of_tensors)
@@ -564,7 +562,7 @@ Test(proto_spec, decay_ranges)
         {.name = "b", .offset = 100, .count = 10, .flags = GK_TENSOR_NO_DECAY},
         {.name = "c", .offset = 110, .count = 50},
         {.name = "d", .offset = 160, .count = 40},
-        {.name = "e", .offset = 200, .count = 5, .flags = GK_TENSOR_NO_DECAY},
+        {.name = "e", .offset = 200, .count = 5, .flags = GK_TENSOR_FROZEN | GK_TENSOR_DENSE},
     };
     struct gk_spec spec = {.params_count = 205, .tensors = tensors, .tensors_count = 5};
     struct gk_range ranges[5];

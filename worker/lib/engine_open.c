@@ -62,6 +62,7 @@ static enum gk_err open_core(struct gk_engine *engine, struct gk_words *words)
     config->takeover = setup->settings->takeover;
     config->deadline_us = setup->settings->deadline_s * 1000 * 1000;
     config->evaluates = true;
+    config->sums = spec->optimizer == GK_OPTIMIZER_NONE;
     err = gk_random_bytes(&config->seed, sizeof(config->seed));
     err = err ? err : gk_worker_new(config, &engine->core);
     err = err ? err : gk_worker_actions_new(config->servers, &engine->actions);

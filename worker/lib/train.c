@@ -256,12 +256,10 @@ static int take_step(struct gkps *gkps, const char *call, const struct gkps_step
 
 static int check_gradients(struct gkps *gkps, const char *call)
 {
-    bool sums = gk_flat_spec(gkps->flat)->optimizer == GK_OPTIMIZER_NONE;
-
     for (uint32_t i = 0; i < gkps->tensors_count; i++) {
         const struct gk_flat_tensor *tensor = &gkps->tensors[i];
 
-        if (!tensor->gradient && (sums || !(tensor->flags & GK_TENSOR_FROZEN))) {
+        if (!tensor->gradient && !(tensor->flags & GK_TENSOR_FROZEN)) {
             return gk_handle_misuse(
                 gkps, "%s: no memory is bound to the gradient of tensor %" PRIu32 " ('%s')", call,
                 i, tensor->name);
