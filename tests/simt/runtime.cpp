@@ -48,7 +48,8 @@ struct gk_simt_event {
     cudaStream_t stream; /* with which it is pending; NULL: it has happened */
 };
 
-struct target {
+/* Of pinned memory. */
+struct piece {
     char *memory;
     size_t bytes;
 };
@@ -58,7 +59,8 @@ static char *arena;
 static size_t arena_top;                 /* what was ever in use */
 static std::map<char *, size_t> devices; /* pieces of device memory */
 static std::map<char *, size_t> pinned;
-static std::vector<target> targets; /* of copies that have not run */
+static std::vector<piece> targets; /* of copies that have not run */
+static std::vector<piece> sources;
 static std::vector<cudaStream_t> streams;
 static bool open_now;
 static int devices_count = 1;
@@ -270,8 +272,8 @@ static void run_until(cudaStream_t stream, cudaEvent_t event)
         operation next = std::move(stream->pending.front());
 
         stream->pending.pop_front();
-        protect(true);
         if (next.run) {
+            protect(true);
             next.run();
         }
         if (next.event) {
@@ -400,36 +402,37 @@ static uint64_t checksum(const void *memory, size_t bytes)
     return sum;
 }
 
-static bool awaits_copy(const char *memory, size_t bytes)
+static bool overlaps(const std::vector<piece> &pieces, const char *memory, size_t bytes)
 {
-    for (const target &target : targets) {
-        if (memory < target.memory + target.bytes && target.memory < memory + bytes) {
+    for (const piece &piece : pieces) {
+        if (memory < piece.memory + piece.bytes && piece.memory < memory + bytes) {
             return true;
         }
     }
     return false;
 }
 
-static void target_arrives(char *memory, size_t bytes)
+static void forget(std::vector<piece> &pieces, const char *memory, size_t bytes)
 {
-    for (size_t i = 0; i < targets.size(); i++) {
-        if (targets[i].memory == memory && targets[i].bytes == bytes) {
-            targets.erase(targets.begin() + static_cast<long>(i));
-            break;
+    for (size_t i = 0; i < pieces.size(); i++) {
+        if (pieces[i].memory == memory && pieces[i].bytes == bytes) {
+            pieces.erase(pieces.begin() + static_cast<long>(i));
+            return;
         }
     }
-    UNPOISON(memory, bytes);
 }
 
-/* From pinned memory: it must be then what it is now. */
+/* From pinned memory: it must be then what it is now, unless a copy before this one writes it. */
 static void queue_from_pinned(void *target, const void *source, size_t bytes, cudaStream_t stream)
 {
-    const char *from = static_cast<const char *>(source);
-    const bool written_before = awaits_copy(from, bytes);
+    char *from = static_cast<char *>(const_cast<void *>(source));
+    const bool written_before = overlaps(targets, from, bytes);
     const uint64_t sum = written_before ? 0 : checksum(source, bytes);
 
+    sources.push_back({from, bytes});
     stream->pending.push_back(
         {[=]() {
+             forget(sources, from, bytes);
              if (!written_before && checksum(source, bytes) != sum) {
                  fault("the source of an asynchronous copy of %zu bytes was changed before it ran",
                        bytes);
@@ -439,15 +442,19 @@ static void queue_from_pinned(void *target, const void *source, size_t bytes, cu
          nullptr});
 }
 
+/* Poisoned, unless a copy before this one still reads it. */
 static void queue_to_pinned(void *target, const void *source, size_t bytes, cudaStream_t stream)
 {
     char *to = static_cast<char *>(target);
 
-    memset(target, poison, bytes);
-    POISON(target, bytes);
+    if (!overlaps(sources, to, bytes)) {
+        memset(target, poison, bytes);
+        POISON(target, bytes);
+    }
     targets.push_back({to, bytes});
     stream->pending.push_back({[=]() {
-                                   target_arrives(to, bytes);
+                                   forget(targets, to, bytes);
+                                   UNPOISON(to, bytes);
                                    memcpy(target, source, bytes);
                                },
                                nullptr});
@@ -477,6 +484,9 @@ cudaError_t cudaMemcpyAsync(void *target, const void *source, size_t bytes, cuda
         stream->pending.push_back({[=]() { memcpy(target, copy.data(), bytes); }, nullptr});
     } else if (from_device && !to_device && lies_in(pinned, target, bytes)) {
         queue_to_pinned(target, source, bytes, stream);
+    } else if (!to_device && !from_device) {
+        run_stream(stream);
+        memmove(target, source, bytes);
     } else {
         stream->pending.push_back({[=]() { memmove(target, source, bytes); }, nullptr});
         if (!to_device) {

@@ -28,7 +28,7 @@ enum { RIG_TABLES_MAX = 2 };
 #ifndef RIG_SHARE
 #define RIG_SHARE 1
 #endif
-#define ROUNDS(count) ((count) / RIG_SHARE)
+#define ROUNDS(count) (((count) + RIG_SHARE - 1) / RIG_SHARE)
 
 static const struct gk_vector_ops *tables[RIG_TABLES_MAX];
 static struct gk_queue *queues[RIG_TABLES_MAX];
@@ -142,9 +142,25 @@ static inline float wide(void)
     }
 }
 
+/* Which of the many that are not a number an operation gives is the processor's choice. */
+static inline bool same_value(const void *a, const void *b)
+{
+    uint32_t x, y;
+
+    memcpy(&x, a, sizeof(x));
+    memcpy(&y, b, sizeof(y));
+    return x == y || (rig_cuda && (x & GK_KEY_MASK) > GK_KEY_NONFINITE &&
+                      (y & GK_KEY_MASK) > GK_KEY_NONFINITE);
+}
+
 static inline bool same_bits(const void *a, const void *b, uint64_t count)
 {
-    return count == 0 || memcmp(a, b, count * sizeof(float)) == 0;
+    if (count == 0 || memcmp(a, b, count * sizeof(float)) == 0)
+        return true;
+    for (uint64_t i = 0; i < count; i++)
+        if (!same_value((const float *)a + i, (const float *)b + i))
+            return false;
+    return true;
 }
 
 #endif

@@ -5,6 +5,9 @@
 
 #include "common/assert.h"
 #include "worker/select/select.h"
+#ifdef RIG_CUDA
+#include "cuda/backend.h"
+#endif
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,10 +25,23 @@
 
 enum { RIG_TABLES_MAX = 2, RIG_SEGMENTS_MAX = 8 };
 
-/* The reference, and AVX2 where this processor has it. */
+/* The tests look into the vectors: for the CUDA table they lie in pinned memory. */
+#ifdef RIG_CUDA
+#define RIG_MEMORY GK_MEMORY_PINNED
+#else
+#define RIG_MEMORY GK_MEMORY_DEVICE
+#endif
+
+/* The reference, and AVX2 where this processor has it; or the CUDA table, where the tests are
+ * compiled for that. */
 static inline unsigned rig_tables(const struct gk_vector_ops **ret_tables)
 {
     unsigned count = 0;
+#ifdef RIG_CUDA
+    ret_tables[count] = gk_vector_cuda(NULL);
+    GK_ASSERT(ret_tables[count] != NULL);
+    return count + 1;
+#endif
     ret_tables[count++] = gk_vector_reference();
     if (gk_vector_avx2() != NULL)
         ret_tables[count++] = gk_vector_avx2();
@@ -88,8 +104,8 @@ static inline void rig_open(struct rig *rig, const struct rig_options *options)
     const double density_max = options->density_max > 0 ? options->density_max : 1;
     GK_ASSERT(gk_selector_new(options->name, density_max, &setup, &rig->selector, &rig->words) ==
               GK_OK);
-    rig->g = rig->ops->alloc(rig->queue, GK_MEMORY_DEVICE, (options->n + 1) * sizeof(float));
-    rig->e = rig->ops->alloc(rig->queue, GK_MEMORY_DEVICE, (options->n + 1) * sizeof(float));
+    rig->g = rig->ops->alloc(rig->queue, RIG_MEMORY, (options->n + 1) * sizeof(float));
+    rig->e = rig->ops->alloc(rig->queue, RIG_MEMORY, (options->n + 1) * sizeof(float));
     GK_ASSERT(rig->g != NULL && rig->e != NULL);
 }
 
@@ -113,8 +129,8 @@ static inline enum gk_err rig_step(struct rig *rig, uint64_t step, double densit
 static inline void rig_close(struct rig *rig)
 {
     gk_selector_free(rig->selector);
-    rig->ops->free(rig->queue, GK_MEMORY_DEVICE, rig->g);
-    rig->ops->free(rig->queue, GK_MEMORY_DEVICE, rig->e);
+    rig->ops->free(rig->queue, RIG_MEMORY, rig->g);
+    rig->ops->free(rig->queue, RIG_MEMORY, rig->e);
     rig->ops->close(rig->queue);
 }
 
