@@ -15,13 +15,16 @@
 #include <unistd.h>
 
 /* What only gkps-worker understands. */
-static const char *const refused[] = {"model", "data", "batch", "init", "eval-every", "clip"};
+static const char *const refused[] = {"model", "data", "batch", "init", "eval-every"};
 
 /* What the launcher and the servers need, in the option table. */
 static const char *const groups_of_ours[] = {"Cluster", "State", "Output"};
 
 /* ... but for what the workers take as well. */
 static const char *const shared[] = {"deadline", "log-format", "log-level"};
+
+/* ... also where nobody gave it: a run says less than a worker alone. */
+static const char *const always[] = {"log-level"};
 
 static bool is_one_of(const char *text, const char *const *list, size_t count)
 {
@@ -45,8 +48,9 @@ static const char *handed_on(const struct gk_run_config *run, const struct gk_op
 {
     bool takes = is_of_training(option) || IS_ONE_OF(option->name, shared);
     const char *text = gk_config_text(run->config, option->name);
+    bool said = gk_run_given(run, option->name) || IS_ONE_OF(option->name, always);
 
-    return takes && text && *text && gk_run_given(run, option->name) ? text : NULL;
+    return takes && said && text && *text ? text : NULL;
 }
 
 bool gk_run_is_command(const struct gk_run_config *run)

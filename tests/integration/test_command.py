@@ -66,7 +66,7 @@ def test_what_a_program_finds_in_its_environment():
         expect(0 < int(env["MASTER_PORT"]) < 65536 and env["MASTER_PORT"] == found[0]["MASTER_PORT"], env["MASTER_PORT"])
         expect(re.fullmatch(r"cpu|cuda:\d", env["GKPS_DEVICE"]), env["GKPS_DEVICE"])
         # No default of ours overrides a setting of the program, and nobody else's place gets through.
-        for name in ("STEPS", "SEED", "BATCH", "MODEL", "COMPRESSOR", "OPTIMIZER", "LOG_LEVEL", "DEADLINE", "TAKEOVER", "STATE_DIR",
+        for name in ("STEPS", "SEED", "BATCH", "MODEL", "COMPRESSOR", "OPTIMIZER", "DEADLINE", "TAKEOVER", "STATE_DIR",
                      "ALLOW_FAULTS"):
             expect(f"GKPS_{name}" not in env, f"GKPS_{name}={env.get(f'GKPS_{name}')}")
     expect("job there: " in out and "; 2 servers, 2 workers, density 1e-3, lr 0.25" in out, out)
