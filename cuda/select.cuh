@@ -113,6 +113,7 @@ static __device__ inline bool last_of_segment(const selection &s, const piece &p
         __threadfence();
         last[0] =
             atomicAdd(&progress->tiles_done, tiles) + tiles == s.t.segments[piece.segment].tiles;
+        __threadfence();
         if (last[0] != 0) {
             progress->tiles_done = 0;
         }
@@ -121,7 +122,7 @@ static __device__ inline bool last_of_segment(const selection &s, const piece &p
     if (last[0] == 0) {
         return false;
     }
-    __threadfence();
+    __threadfence(); /* what this thread reads is not older than what thread 0 saw */
     return true;
 }
 

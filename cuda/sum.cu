@@ -143,6 +143,7 @@ static __global__ void __launch_bounds__(BLOCK) sum_add(sum_call call)
     if (threadIdx.x == 0) { /* the others' part is done before the last barrier of a tile */
         __threadfence();
         last[0] = atomicAdd(call.blocks_done, 1u) == gridDim.x - 1;
+        __threadfence();
     }
     __syncthreads();
     if (last[0] != 0) {

@@ -180,12 +180,13 @@ static __device__ inline bool last_block(unsigned *blocks_done, GK_SHARED_POINTE
     if (threadIdx.x == 0) {
         __threadfence();
         last[0] = atomicAdd(blocks_done, 1u) == gridDim.x - 1;
+        __threadfence();
     }
     __syncthreads();
     if (last[0] == 0) {
         return false;
     }
-    __threadfence();
+    __threadfence(); /* what this thread reads is not older than what thread 0 saw */
     return true;
 }
 
