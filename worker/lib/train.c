@@ -7,6 +7,7 @@
 #include "common/log.h"
 #include "common/net/clock.h"
 #include "common/net/daemon.h"
+#include "proto/spec.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -247,7 +248,8 @@ static int take_step(struct gkps *gkps, const char *call, const struct gkps_step
                                 "step says GKPS_SKIP",
                                 call, gkps->version);
     }
-    if (ret->flags & GKPS_LR && !(ret->lr >= 0 && isfinite((float)ret->lr))) {
+    ret->lr += 0.0; /* one form of 0: -0 is no rate on the wire */
+    if (ret->flags & GKPS_LR && !gk_rate_good((float)ret->lr)) {
         return gk_handle_misuse(gkps, "%s: step %" PRIu64 ": a learning rate of %g", call,
                                 gkps->version, ret->lr);
     }
