@@ -326,9 +326,11 @@ enum gk_err gk_vector_cpu(enum gk_cpu wish, const struct gk_vector_ops **ret_ops
 /* The layer table: what models are made of, as batch-level functions on plain arrays of float.
  *
  * Every slot takes a queue, with the contract at the top of this file: work of one queue runs in
- * order and may still run when the slot returns, so arrays, and results of the host (gk_loss) are
- * read after a wait on the queue, and errors stick to it.  A table with
- * `on_host` has finished when a slot returns, cannot fail, and takes NULL for a queue.
+ * order and may still run when the slot returns, and errors stick to the queue.  But the argument
+ * structs, and `sides`, are the caller's again as soon as it returns.  All arrays lie in memory of
+ * GK_MEMORY_DEVICE of the vector table that the queue belongs to, also what a slot writes for the
+ * host (gk_loss).  A table with `on_host` takes any memory and NULL for a queue, has finished when
+ * a slot returns, and cannot fail.
  *
  * Matrices are row-major.  An image is rows x columns x channels, the channels innermost; so a
  * batch of images is one matrix with a row for every pixel, which is what bias, norm and column

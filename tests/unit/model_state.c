@@ -375,6 +375,98 @@ Test(model_state, memory_is_bounded)
     }
 }
 
+/* What a table with memory of its own sees. */
+static const struct gk_layer_ops *host_table;
+static const float *host_x;
+static const uint32_t *host_tokens, *host_labels;
+
+static void spy_im2col(struct gk_queue *queue, const struct gk_layer_window *window, const float *x,
+                       float *windows)
+{
+    cr_assert(queue && x != host_x, "samples that were not copied");
+    host_table->im2col(queue, window, x, windows);
+}
+
+static void spy_embedding(struct gk_queue *queue, const float *table, const uint32_t *tokens,
+                          const uint64_t sides[2], float *y)
+{
+    cr_assert(queue && tokens != host_tokens, "tokens that were not copied");
+    host_table->embedding_forward(queue, table, tokens, sides, y);
+}
+
+static void spy_softmax(struct gk_queue *queue, const struct gk_softmax_args *args)
+{
+    cr_assert(queue && args->labels != host_labels, "labels that were not copied");
+    host_table->softmax_cross_entropy(queue, args);
+}
+
+/* A table that says it is not on the host, over a CPU queue: the same bits, and nothing but copies
+ * of samples and state in its slots. */
+static void check_copies(const char *name, const struct gk_model_setup *setup)
+{
+    const struct gk_vector_ops *ops = gk_vector_reference();
+    struct gk_layer_ops table = *gk_layers_cpu();
+    struct gk_model_setup there = *setup;
+    struct gk_model *models[2] = {new_model(name, setup), NULL};
+    struct gk_queue *queue = NULL;
+    struct data *data = calloc(1, sizeof(*data));
+    float *params, *grad[2];
+    uint64_t d, aux_count;
+    uint32_t count;
+
+    host_table = gk_layers_cpu();
+    table.on_host = false;
+    table.im2col = spy_im2col;
+    table.embedding_forward = spy_embedding;
+    table.softmax_cross_entropy = spy_softmax;
+    cr_assert_eq(ops->open(&queue, NULL), GK_OK);
+    there.layers = &table;
+    there.ops = ops;
+    there.queue = queue;
+    cr_assert_eq(gk_model_new(name, &there, &models[1], NULL), GK_OK);
+    (void)gk_model_tensors(models[0], &count, &d);
+    params = calloc(d, sizeof(*params));
+    grad[0] = calloc(d, sizeof(float));
+    grad[1] = calloc(d, sizeof(float));
+    gk_model_init(models[1], 3, params);
+    for (uint32_t step = 0; step < 4; step++) {
+        struct gk_batch batch = fill(data, setup, step);
+        struct gk_score score[2];
+        float *aux[2] = {gk_model_aux(models[0], &aux_count), gk_model_aux(models[1], &aux_count)};
+
+        host_x = batch.x;
+        host_tokens = batch.tokens;
+        host_labels = batch.labels;
+        for (int i = 0; i < 2; i++) {
+            if (aux_count) {
+                aux[i][aux_count / 2] += 0.25f; /* as a restart would */
+            }
+            cr_assert_eq(step % 2
+                             ? gk_model_evaluate(models[i], params, &batch, &score[i])
+                             : gk_model_gradient(models[i], params, &batch, grad[i], &score[i]),
+                         GK_OK);
+        }
+        cr_assert(score[0].loss == score[1].loss && score[0].hits == score[1].hits &&
+                  score[0].answers == score[1].answers);
+        cr_assert(!memcmp(grad[0], grad[1], d * sizeof(float)), "%s, step %u", name, step);
+        cr_assert(!aux_count || !memcmp(aux[0], aux[1], aux_count * sizeof(float)));
+    }
+    gk_model_free(models[0]);
+    gk_model_free(models[1]);
+    ops->close(queue);
+    free(params);
+    free(grad[0]);
+    free(grad[1]);
+    free(data);
+}
+
+Test(model_state, table_with_memory_of_its_own)
+{
+    check_copies("lenet5", &images);
+    check_copies("resnet20", &images);
+    check_copies("charlstm", &text);
+}
+
 Test(model_state, wrong_data)
 {
     static const struct {

@@ -377,8 +377,11 @@ void gk_model_init(const struct gk_model *model, uint64_t seed, float *params)
 static const void *stage(const struct gk_model *model, void *there, const void *here,
                          uint64_t count, size_t size)
 {
-    if (model->setup.layers->on_host || !here) {
+    if (model->setup.layers->on_host) {
         return here;
+    }
+    if (!there) { /* this model takes none */
+        return NULL;
     }
     (void)model->setup.ops->copy(model->setup.queue, there, here, count * size);
     return there;

@@ -25,7 +25,7 @@ struct gk_model_setup {
     uint32_t rows, columns, channels;
     uint32_t sequence; /* characters of a sample; 0: no text */
     uint32_t streams;  /* samples of a training batch; 0: batch_max */
-    /* For a layer table that is not on_host: memory and copies.  NULL: ordinary memory. */
+    /* For a layer table that is not on_host: whose memory and copies.  Else not used. */
     const struct gk_vector_ops *ops;
     struct gk_queue *queue; /* of all slots; NULL on the host */
 };
@@ -77,7 +77,9 @@ struct gk_score {
     uint64_t answers;
 };
 
-/* grad (d floats) := the sum over the samples of the gradient of the cross-entropy (not the mean:
+/* For a table that is not on_host, params and grad lie in its memory (GK_MEMORY_DEVICE).
+ *
+ * grad (d floats) := the sum over the samples of the gradient of the cross-entropy (not the mean:
  * the servers divide by the samples of all ranks); of a text sample it is that of the mean over its
  * characters.  One call at a time per model.  An error is one of the table's queue: never on the
  * host. */
