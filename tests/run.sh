@@ -92,6 +92,8 @@ check "format" "$root/tests/lint/format.sh"
 for preset in $presets; do
     build_and_test "$preset"
 done
+/usr/bin/python3 -c 'import torch' 2>/dev/null ||
+    say "not run: the tests of gkps.torch, for want of python3-torch; tests/torch.sh installs it and runs them"
 say "took $(($(date +%s) - started)) s"
 [ -z "$failures" ] || say "failed:$failures"
 printf '%d passed, %d failed\n' "$passed" "$failed"

@@ -55,13 +55,14 @@ class Run:
     """`gkps run` in the background, read as it goes, killed with the `with` block.  `marker` stands in the command line of
     each of its daemons."""
 
-    def __init__(self, marker, *args):
+    def __init__(self, marker, *args, env=None):
         self.marker = marker
         self.lines = []
         self.changed = threading.Condition()
         self.ended = False
         self.process = subprocess.Popen([program("gkps"), "run", *map(str, args)], text=True, stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment())
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                        env=env or environment())
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()
 

@@ -1,0 +1,114 @@
+"""Where the numbers of an array lie: torch tensors, numpy arrays, and whatever has a buffer (array.array, bytearray,
+memoryview).  Neither torch nor numpy is imported; nothing is copied; what does not fit is one clear error."""
+import ctypes
+import sys
+from typing import Any, NamedTuple, Optional, Tuple
+
+from ._errors import ArgumentError
+
+
+class Memory(NamedTuple):
+    address: int
+    shape: Tuple[int, ...]
+    size: int
+    keep: Any  # what must live as long as the address is used
+
+
+_NAMES = {
+    "float32": ("<f4", "torch.float32", "f"),
+    # torch before 2.3 has no unsigned integers; the bits of an index are the same.
+    "uint32": ("<u4", "torch.uint32", "I"),
+    "int32": ("<i4", "torch.int32", "i"),
+}
+
+
+def _product(shape: Tuple[int, ...]) -> int:
+    count = 1
+    for extent in shape:
+        count *= extent
+    return count
+
+
+def _torch(what: str, tensor: Any, kinds: Tuple[str, ...]) -> Memory:
+    if tensor.device.type != "cpu":
+        raise ArgumentError(f"{what}: lies on device {tensor.device}; expected cpu")
+    if str(tensor.layout) != "torch.strided":
+        raise ArgumentError(f"{what}: has layout {tensor.layout}; expected a dense tensor")
+    if str(tensor.dtype) not in [_NAMES[kind][1] for kind in kinds]:
+        raise ArgumentError(f"{what}: has type {tensor.dtype}; expected {' or '.join(_NAMES[k][1] for k in kinds)}")
+    if not tensor.is_contiguous():
+        raise ArgumentError(f"{what}: is not contiguous (strides {tuple(tensor.stride())}): use .contiguous()")
+    return Memory(tensor.data_ptr(), tuple(tensor.shape), tensor.numel(), tensor)
+
+
+def _numpy(what: str, array: Any, kinds: Tuple[str, ...], writable: bool) -> Memory:
+    interface = array.__array_interface__
+    if interface["typestr"] not in [_NAMES[kind][0] for kind in kinds]:
+        raise ArgumentError(f"{what}: has type {array.dtype}; expected {' or '.join(kinds)}")
+    if interface.get("strides") is not None:
+        raise ArgumentError(f"{what}: is not contiguous (strides {interface['strides']} bytes): use numpy.ascontiguousarray")
+    address, read_only = interface["data"]
+    if read_only and writable:
+        raise ArgumentError(f"{what}: is read-only")
+    shape = tuple(interface["shape"])
+    return Memory(address, shape, _product(shape), array)
+
+
+def _address_of(view: memoryview) -> Tuple[int, Any]:
+    """The address of a writable buffer, and the object that keeps it there."""
+    if view.nbytes == 0:
+        return 0, view
+    keep = (ctypes.c_char * view.nbytes).from_buffer(view)
+    return ctypes.addressof(keep), keep
+
+
+def _buffer(what: str, item: Any, kinds: Tuple[str, ...]) -> Memory:
+    try:
+        view = memoryview(item)
+    except TypeError:
+        raise ArgumentError(
+            f"{what}: is a {type(item).__name__}; expected a torch tensor, a numpy array or a buffer") from None
+    formats = [_NAMES[kind][2] for kind in kinds] + ["<" + _NAMES[kind][2] for kind in kinds]
+    if view.format not in formats:
+        raise ArgumentError(f"{what}: has items of format '{view.format}'; expected {' or '.join(kinds)}")
+    if not view.c_contiguous:
+        raise ArgumentError(f"{what}: is not contiguous")
+    if view.readonly:
+        raise ArgumentError(f"{what}: is read-only")
+    address, keep = _address_of(view)
+    shape = tuple(view.shape or ())
+    return Memory(address, shape, _product(shape), keep)
+
+
+def array(what: str, item: Any, kinds: Tuple[str, ...] = ("float32",), writable: bool = True) -> Memory:
+    """The memory of an array of numbers; `what` begins the words of an error."""
+    if sys.byteorder != "little":
+        raise ArgumentError(f"{what}: this machine is not little-endian")
+    if hasattr(item, "data_ptr") and hasattr(item, "is_contiguous"):
+        return _torch(what, item, kinds)
+    if hasattr(item, "__array_interface__"):
+        return _numpy(what, item, kinds, writable)
+    return _buffer(what, item, kinds)
+
+
+def bytes_of(what: str, item: Any) -> Memory:
+    """The memory of anything contiguous and writable, whatever its items are."""
+    if hasattr(item, "data_ptr") and hasattr(item, "is_contiguous"):
+        if item.device.type != "cpu" or not item.is_contiguous():
+            raise ArgumentError(f"{what}: expected a contiguous tensor on the cpu")
+        size = item.numel() * item.element_size()
+        return Memory(item.data_ptr(), (size,), size, item)
+    try:
+        view = memoryview(item)
+    except TypeError:
+        raise ArgumentError(f"{what}: is a {type(item).__name__}; expected a bytearray, a tensor or an array") from None
+    if view.readonly:
+        raise ArgumentError(f"{what}: is read-only")
+    if not view.c_contiguous:
+        raise ArgumentError(f"{what}: is not contiguous")
+    address, keep = _address_of(view)
+    return Memory(address, (view.nbytes,), view.nbytes, keep)
+
+
+def pointer(memory: Optional[Memory]) -> Optional[int]:
+    return memory.address if memory else None

@@ -1,0 +1,104 @@
+"""One tensor of the model: where the library reads its gradient and writes its parameters.
+
+Where torch has float32, contiguous, on the CPU, the library uses torch's own memory.  Everything else (a GPU, bfloat16,
+channels_last, local steps) has a float32 copy on the CPU beside it."""
+import hashlib
+from typing import Optional
+
+import torch
+
+from .._errors import ArgumentError
+from ..worker import Tensor, Worker
+
+_NAME_BYTES = 63
+
+
+def short_name(name: str) -> str:
+    """A name that the job's table of tensors can hold, as unique as the long one."""
+    if len(name.encode()) <= _NAME_BYTES:
+        return name
+    mark = "~" + hashlib.sha256(name.encode()).hexdigest()[:16]
+    return name.encode()[len(mark) - _NAME_BYTES:].decode("utf-8", "ignore") + mark
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    return (tensor.layout == torch.strided and tensor.device.type == "cpu" and tensor.dtype == torch.float32
+            and tensor.is_contiguous())
+
+
+class Slot:
+    def __init__(self, index: int, name: str, param: torch.Tensor, trained: bool, decays: bool, copied: bool) -> None:
+        if not param.is_floating_point():
+            raise ArgumentError(f"parameter {name} has type {param.dtype}; expected real numbers")
+        self.index = index
+        self.name = name
+        self.param = param
+        self.trained = trained
+        self.decays = decays
+        self.copied = copied or not is_plain(param)
+        self.values = torch.empty(param.shape, dtype=torch.float32) if self.copied else param.detach()
+        self.own: Optional[torch.Tensor] = None  # gradient memory of ours
+        self.bound_values = self.values.data_ptr()
+        self.bound_gradient = 0
+        if self.copied:
+            self.values.copy_(param.detach())
+
+    def declare(self) -> Tensor:
+        return Tensor(short_name(self.name), params=self.values, no_decay=not self.decays, frozen=not self.trained)
+
+    def own_gradient(self) -> torch.Tensor:
+        if self.own is None:
+            self.own = torch.zeros(self.param.shape, dtype=torch.float32)
+        return self.own
+
+    def bind(self, worker: Worker, gradient: torch.Tensor) -> None:
+        """The library reads the gradient here; and the parameters may have moved."""
+        values = None
+        if not self.copied and self.param.data_ptr() != self.bound_values:
+            now = self.param.detach()
+            if not is_plain(now):
+                raise ArgumentError(f"parameter {self.name} has become {now.dtype} on {now.device}, strides {now.stride()}")
+            if now.numel() != gradient.numel():
+                raise ArgumentError(f"parameter {self.name} had the shape {tuple(self.values.shape)} at the start, and has "
+                                    f"{tuple(now.shape)} now")
+            values = now
+        address = gradient.data_ptr()
+        if values is None and address == self.bound_gradient:
+            return
+        worker.bind_known(self.index, None if values is None else values.data_ptr(), address, gradient.numel())
+        if values is not None:
+            self.values, self.bound_values = values, values.data_ptr()
+        self.bound_gradient = address
+
+    def take_gradient(self, worker: Worker) -> None:
+        """What backward() has left, or zeros when this part of the model had no part in the loss."""
+        gradient = self.param.grad
+        if gradient is not None and gradient.shape != self.values.shape:
+            raise ArgumentError(f"parameter {self.name} had the shape {tuple(self.values.shape)} at the start, and its gradient "
+                                f"has {tuple(gradient.shape)}")
+        if gradient is not None and is_plain(gradient):
+            self.bind(worker, gradient)
+            return
+        own = self.own_gradient()
+        if gradient is None:
+            own.zero_()
+        else:
+            own.copy_(gradient.to_dense() if gradient.layout != torch.strided else gradient)
+        self.bind(worker, own)
+
+    def give_gradient(self) -> None:
+        """After a step with optimizer `none` the mean of all is where the gradient was read."""
+        gradient = self.param.grad
+        if gradient is not None and gradient.data_ptr() == self.bound_gradient:
+            return
+        assert self.own is not None
+        if gradient is None and is_plain(self.param):
+            self.param.grad = self.own
+        elif gradient is None or gradient.layout != torch.strided:
+            self.param.grad = torch.empty_like(self.param).copy_(self.own)
+        else:
+            gradient.copy_(self.own)
+
+    def give_values(self) -> None:
+        if self.copied:
+            self.param.detach().copy_(self.values)
