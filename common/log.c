@@ -51,6 +51,24 @@ static atomic_int lowest_level = GK_LOG_INFO;
 
 static const char *const level_names[] = {"DEBUG", "INFO", "WARN", "ERROR"};
 
+/* A child of fork() finds the lock free, whatever other threads were at. */
+static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
+
+static void before_fork(void)
+{
+    (void)pthread_mutex_lock(&lock);
+}
+
+static void after_fork(void)
+{
+    (void)pthread_mutex_unlock(&lock);
+}
+
+static void watch_forks(void)
+{
+    (void)pthread_atfork(before_fork, after_fork, after_fork); /* fails without memory only */
+}
+
 static void make_printable(char *text)
 {
     for (; *text; text++) {
@@ -68,6 +86,7 @@ static void set_who(const char *who)
 
 void gk_log_open(const char *who, enum gk_log_format format, enum gk_log_level level, int fd)
 {
+    (void)pthread_once(&forks_once, watch_forks);
     (void)pthread_mutex_lock(&lock); /* fails for a broken mutex only */
     set_who(who);
     sink.format = format;

@@ -152,7 +152,7 @@ static void end(struct gk_engine *engine, const struct gk_worker_action *action)
     }
     gk_engine_shut_down(engine);
     set_next(engine, GK_TURN_ENDED, gk_worker_version(engine->core));
-    if (setup->ended && action->exit_code != GK_EXIT_OK) {
+    if (setup->ended && action->exit_code != GK_EXIT_OK && !engine->unwanted) {
         setup->ended(setup->ended_context, action->exit_code, action->words.text);
     }
 }
@@ -413,6 +413,7 @@ void gk_engine_on_wake(uv_async_t *handle)
     }
     if (close) {
         if (!engine->closing) {
+            engine->unwanted = true;
             gk_engine_on_failed(
                 engine, GK_EXIT_INTERNAL,
                 "closed before it left: the others wait for the next life of this rank");

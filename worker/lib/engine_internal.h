@@ -98,6 +98,7 @@ struct gk_engine {
     enum gk_turn next;     /* LIBRARY: the events so far change nothing */
     uint64_t next_version;
     bool closing, job_begun, stopped;
+    bool unwanted; /* it ends because the program closes it */
     int exit_code;
 };
 

@@ -137,16 +137,10 @@ static enum gk_err open_all(struct gk_engine *engine, int *ret_exit, struct gk_w
     return err;
 }
 
-/* Signals are for the program's threads. */
 static enum gk_err start_thread(struct gk_engine *engine, struct gk_words *words)
 {
-    sigset_t all, before;
-    int error;
+    int error = pthread_create(&engine->thread, NULL, gk_engine_main, engine);
 
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&engine->thread, NULL, gk_engine_main, engine);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error) {
         gk_words_set(words, "cannot start a thread: %s", strerror(error));
         return GK_E_LIMIT;
@@ -181,10 +175,49 @@ static void fini(struct gk_engine *engine)
     free(engine);
 }
 
+/* Signals are for the program's threads: ours begin without, and so does what they start.  A
+ * launcher that is gone may give this thread a SIGPIPE meanwhile, which is nobody's. */
+struct signals {
+    sigset_t before;
+    bool broken_pipe; /* one was waiting already */
+};
+
+static bool broken_pipe_waits(void)
+{
+    sigset_t waiting;
+
+    (void)sigemptyset(&waiting);
+    (void)sigpending(&waiting);
+    return sigismember(&waiting, SIGPIPE) == 1;
+}
+
+static void mask_signals(struct signals *ret_signals)
+{
+    sigset_t all;
+
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &ret_signals->before);
+    ret_signals->broken_pipe = broken_pipe_waits();
+}
+
+static void unmask_signals(const struct signals *signals)
+{
+    const struct timespec now = {0};
+    sigset_t broken_pipe;
+
+    (void)sigemptyset(&broken_pipe);
+    (void)sigaddset(&broken_pipe, SIGPIPE);
+    if (!signals->broken_pipe && broken_pipe_waits()) {
+        (void)sigtimedwait(&broken_pipe, NULL, &now);
+    }
+    (void)pthread_sigmask(SIG_SETMASK, &signals->before, NULL);
+}
+
 enum gk_err gk_engine_open(const struct gk_engine_setup *setup, struct gk_engine **ret_engine,
                            int *ret_exit, struct gk_words *words)
 {
     struct gk_engine *engine = calloc(1, sizeof(*engine));
+    struct signals signals;
     enum gk_err err;
 
     *ret_exit = GK_EXIT_INTERNAL;
@@ -213,6 +246,7 @@ enum gk_err gk_engine_open(const struct gk_engine_setup *setup, struct gk_engine
                                     .room = GK_ENGINE_EVENTS_MAX,
                                     .step = gk_engine_step_core,
                                     .context = engine};
+    mask_signals(&signals);
     err = open_shared(engine, words);
     err = err ? err : open_loop(engine, words);
     err = err ? err : open_all(engine, ret_exit, words);
@@ -224,10 +258,11 @@ enum gk_err gk_engine_open(const struct gk_engine_setup *setup, struct gk_engine
             uv_close((uv_handle_t *)&engine->wake, NULL);
         }
         fini(engine);
-        return err;
+    } else {
+        *ret_engine = engine;
     }
-    *ret_engine = engine;
-    return GK_OK;
+    unmask_signals(&signals);
+    return err;
 }
 
 void gk_engine_close(struct gk_engine *engine)

@@ -175,6 +175,7 @@ void gk_engine_init_made(struct gk_engine *engine, uint64_t init_id)
 void gk_engine_step(struct gk_engine *engine, const struct gk_flat_step *step, double loss)
 {
     gk_engine_lock(engine);
+    gk_engine_drop_kept(engine); /* in exchange for what this step will bring */
     engine->shared.step = *step;
     engine->shared.loss = loss;
     ask(engine, GK_ASKED_STEP);

@@ -420,7 +420,12 @@ static enum gk_err select_entries(struct gk_flat *flat, struct gk_flat_step *ste
     if (err == GK_E_NONFINITE) {
         const struct gk_flat_tensor *tensor = tensor_at(flat, ret->bad_first);
 
-        gk_words_prefix(&step->words, "tensor '%s': ", tensor->name);
+        gk_words_set(&step->words,
+                     "step %" PRIu64 ": gradient + residual is not finite at element %" PRIu64
+                     " of tensor '%s' (%" PRIu64 " such in all): the training has diverged, a "
+                     "smaller learning rate may help; nothing was pushed and the residual is as it "
+                     "was",
+                     step->step, ret->bad_first - tensor->offset, tensor->name, ret->bad);
     }
     return err;
 }

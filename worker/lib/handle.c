@@ -32,6 +32,9 @@ static _Thread_local struct {
     struct gk_words words;
 } opening;
 
+/* Whose function has the log; NULL: standard error. */
+static struct gkps *_Atomic log_owner;
+
 const struct gk_program *gk_library_program(void)
 {
     static const struct gk_program program = {
@@ -80,6 +83,7 @@ int gk_handle_enter(struct gkps *gkps, const char *call, unsigned stages)
     static const char *const states[] = {
         [GK_STAGE_OPEN] = "gkps_start() has not been called",
         [GK_STAGE_STARTING] = "gkps_start() has not come to an end",
+        [GK_STAGE_INITIALISING] = "not from within `initialise`",
         [GK_STAGE_READY] = "no step is under way",
         [GK_STAGE_PUSHED] = "a step is under way: gkps_wait() first",
         [GK_STAGE_LEAVING] = "the rank is leaving",
@@ -111,7 +115,7 @@ static enum gkps_code code_of(int exit_code)
 {
     switch (exit_code) {
     case GK_EXIT_USAGE:
-        return GKPS_E_ARGUMENT;
+        return GKPS_E_CONFIG; /* GKPS_E_ARGUMENT would say that the handle can go on */
     case GK_EXIT_DATA:
         return GKPS_E_DATA;
     case GK_EXIT_PEER:
@@ -235,20 +239,36 @@ static enum gk_err check_settings(struct gkps *gkps, int *ret_exit)
     return err;
 }
 
-static void begin_log(const struct gkps *gkps, const struct gkps_config *config)
+/* The log is the process's, and the last gkps_open() says where it goes; so the lines of a handle
+ * that is closed must not go to a function that may be gone. */
+static void begin_log(struct gkps *gkps, const struct gkps_config *config)
 {
     const struct gk_settings *settings = &gkps->options->settings;
-    char who[32] = "worker";
 
-    if (gkps->rank != GK_RANK_ANY) {
-        (void)snprintf(who, sizeof(who), "worker %" PRIu32, gkps->rank);
-    }
-    gk_log_open(who, (enum gk_log_format)settings->log_format,
+    gk_log_open("worker", (enum gk_log_format)settings->log_format,
                 (enum gk_log_level)settings->log_level, STDERR_FILENO);
     if (config->log) {
         gk_log_divert(
             (void (*)(void *, enum gk_log_level, const char *))(void (*)(void))config->log,
             config->log_context);
+    }
+    atomic_store(&log_owner, config->log ? gkps : NULL);
+}
+
+static void name_log(const struct gkps *gkps)
+{
+    char who[32];
+
+    if (gkps->rank != GK_RANK_ANY) {
+        (void)snprintf(who, sizeof(who), "worker %" PRIu32, gkps->rank);
+        gk_log_who(who);
+    }
+}
+
+static void end_log(struct gkps *gkps)
+{
+    if (atomic_compare_exchange_strong(&log_owner, &(struct gkps *){gkps}, NULL)) {
+        gk_log_divert(NULL, NULL);
     }
 }
 
@@ -276,6 +296,9 @@ int gkps_open(const struct gkps_config *config, struct gkps **ret_gkps)
         return misuse_open("a struct gkps_config of a size that this library does not know (is "
                            "`size` set?)");
     }
+    if (given.flags & ~(uint32_t)GKPS_NO_ENVIRONMENT) {
+        return misuse_open("a flag that this library does not know");
+    }
     if ((given.device && strcmp(given.device, "cpu") != 0) || given.stream) {
         return misuse_open("bound memory lies on the cpu in this version: device \"cpu\", no "
                            "stream");
@@ -296,7 +319,10 @@ int gkps_open(const struct gkps_config *config, struct gkps **ret_gkps)
     gkps->ended = given.ended;
     gkps->ended_context = given.ended_context;
     err = load(gkps, &given, &exit_code);
-    err = err ? err : check_settings(gkps, &exit_code);
+    if (!err) {
+        begin_log(gkps, &given);
+        err = check_settings(gkps, &exit_code);
+    }
     if (err) {
         return refuse_open(gkps,
                            err == GK_E_NOMEM   ? GKPS_E_INTERNAL
@@ -304,7 +330,7 @@ int gkps_open(const struct gkps_config *config, struct gkps **ret_gkps)
                                                : GKPS_E_CONFIG,
                            exit_code);
     }
-    begin_log(gkps, &given);
+    name_log(gkps);
     say_overridden(gkps, &given);
     *ret_gkps = gkps;
     return GKPS_OK;
@@ -319,6 +345,7 @@ void gkps_close(struct gkps *gkps)
         return; /* its threads are not here; what they hold locked cannot be freed */
     }
     gk_engine_close(gkps->engine);
+    end_log(gkps);
     gk_flat_close(gkps->flat);
     gk_addresses_fini(&gkps->addresses);
     gk_config_free(gkps->config);

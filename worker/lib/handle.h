@@ -14,10 +14,11 @@
 #include <sys/types.h>
 
 enum gk_stage {
-    GK_STAGE_OPEN,     /* tensors, bind, aux */
-    GK_STAGE_STARTING, /* gkps_start() has not come to an end */
-    GK_STAGE_READY,    /* a step may begin */
-    GK_STAGE_PUSHED,   /* one is under way */
+    GK_STAGE_OPEN,         /* tensors, bind, aux */
+    GK_STAGE_STARTING,     /* gkps_start() has not come to an end */
+    GK_STAGE_INITIALISING, /* within it, the program fills the parameters */
+    GK_STAGE_READY,        /* a step may begin */
+    GK_STAGE_PUSHED,       /* one is under way */
     GK_STAGE_LEAVING,
     GK_STAGE_LEFT,
     GK_STAGE_FAILED,

@@ -138,6 +138,18 @@ static int open_all(struct gkps *gkps)
     return GKPS_OK;
 }
 
+/* It may not call back: what it would begin is under way. */
+static int call_initialise(struct gkps *gkps, const struct gkps_start *start, char *words,
+                           size_t words_bytes)
+{
+    int failed;
+
+    gkps->stage = GK_STAGE_INITIALISING;
+    failed = start->initialise(start->initialise_context, words, words_bytes);
+    gkps->stage = GK_STAGE_STARTING;
+    return failed;
+}
+
 /* Rank 0 gives the parameters with which the job begins. */
 static void make_init(struct gkps *gkps, const struct gkps_start *start)
 {
@@ -145,8 +157,7 @@ static void make_init(struct gkps *gkps, const struct gkps_start *start)
     uint64_t init_id;
     enum gk_err err;
 
-    if (start->initialise &&
-        start->initialise(start->initialise_context, words, sizeof(words)) != 0) {
+    if (start->initialise && call_initialise(gkps, start, words, sizeof(words)) != 0) {
         words[sizeof(words) - 1] = '\0';
         gk_words_set(&gkps->words, "%s", words[0] ? words : "the initial parameters cannot be had");
         err = GK_E_NOTFOUND;
@@ -487,8 +498,11 @@ int gkps_stats(const struct gkps *gkps, struct gkps_stats *ret_stats)
     struct gkps_stats stats = {.size = sizeof(stats)};
     struct gk_engine *engine;
 
-    if (!gkps || !ret_stats || ret_stats->size != sizeof(stats) || gkps->owner != getpid()) {
+    if (!gkps || !ret_stats || ret_stats->size != sizeof(stats)) {
         return GKPS_E_ARGUMENT;
+    }
+    if (gkps->owner != getpid()) {
+        return GKPS_E_FORKED;
     }
     engine = atomic_load(&gkps->engine);
     if (engine) {
@@ -528,8 +542,7 @@ int gkps_report(struct gkps *gkps, double accuracy, double loss)
 
 int gkps_note(struct gkps *gkps, const char *words)
 {
-    int code =
-        gk_handle_enter(gkps, "gkps_note", (1u << GK_STAGE_FAILED) - 1); /* at any stage but that */
+    int code = gk_handle_enter(gkps, "gkps_note", (1u << GK_STAGE_LEFT) - 1); /* up to there */
     struct gk_words *notes;
 
     if (code) {
@@ -574,8 +587,8 @@ void gkps_stop(struct gkps *gkps, int exit_code)
 {
     struct gk_engine *engine;
 
-    if (!gkps) {
-        return;
+    if (!gkps || gkps->owner != getpid()) {
+        return; /* the wake-up of a child's copy would be one of the parent's thread */
     }
     atomic_store(&gkps->stop_code, exit_code ? exit_code : GK_EXIT_INTERNAL);
     engine = atomic_load(&gkps->engine);

@@ -1,0 +1,241 @@
+/* Goal: every way through the library is the same training: parts of a step or all of it, timeouts
+ * on the way, a selection of the program's own, any number of servers; and what is said of flags,
+ * densities, skipped steps, ranks that leave and optimizer `none` holds.
+ * Method: jobs on real servers, all ranks as threads of this process, compared by the model hash of
+ * the servers and by the bound memory of the ranks. */
+#include "tests/lib/rig.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct rig_job usual = {.servers = 2, .workers = 2, .steps = 12};
+
+/* The job, and that all ranks end with the same parameters. */
+static struct rig_end train(const char *name, const struct rig_job *job,
+                            struct rig_rank **ret_ranks)
+{
+    struct rig_rank *ranks = rig_ranks();
+    struct rig_end end;
+
+    rig_case(name);
+    rig_train(job, ranks, &end);
+    for (uint32_t i = 1; i < job->workers && !job->leaves; i++) {
+        rig_check(memcmp(ranks[0].params, ranks[i].params, sizeof(ranks[0].params)) == 0,
+                  "rank %u has other parameters than rank 0", i);
+    }
+    rig_check(end.lost == 0 && end.returned == 0, "lost %llu, returned %llu",
+              (unsigned long long)end.lost, (unsigned long long)end.returned);
+    if (ret_ranks) {
+        *ret_ranks = ranks;
+    } else {
+        free(ranks);
+    }
+    return end;
+}
+
+static void test_ways(void)
+{
+    struct rig_job job = usual;
+    struct rig_end step, other;
+
+    step = train("gkps_step", &job, NULL);
+    rig_check(step.version == job.steps, "ended at version %llu", (unsigned long long)step.version);
+    job.way = RIG_PARTS;
+    other = train("push, wait, pull", &job, NULL);
+    rig_check(other.hash == step.hash, "another model than with gkps_step");
+    job.way = RIG_HURRIED;
+    other = train("timeouts", &job, NULL);
+    rig_check(other.hash == step.hash, "another model than with gkps_step");
+}
+
+static void test_own_selector(void)
+{
+    struct rig_job job = usual;
+    struct rig_end topk, own;
+
+    job.compressor = "topk";
+    topk = train("topk", &job, NULL);
+    job.way = RIG_OWN;
+    own = train("push_sparse", &job, NULL);
+    rig_check(own.hash == topk.hash, "another model than with the operator topk");
+}
+
+static bool skips_one(uint32_t rank, uint64_t step)
+{
+    return rank == 1 && step % 3 == 1;
+}
+
+static bool skips_all(uint32_t rank, uint64_t step)
+{
+    (void)rank;
+    return step == 4;
+}
+
+static void look_at_skip(struct rig_rank *rank, const struct gkps_step *step)
+{
+    bool same = memcmp(rank->before, rank->params, sizeof(rank->params)) == 0;
+
+    rig_check(same == (step->version == 5), "parameters at version %llu",
+              (unsigned long long)step->version);
+}
+
+static void test_skips(void)
+{
+    struct rig_job job = usual;
+    struct rig_end all;
+
+    job.skips = skips_one;
+    all = train("one rank skips", &job, NULL);
+    rig_check(all.version == job.steps, "ended at version %llu", (unsigned long long)all.version);
+    job.skips = skips_all;
+    job.look = look_at_skip;
+    job.optimizer = "sgd";
+    (void)train("all ranks skip a step", &job, NULL);
+}
+
+/* Tensor 0 is frozen, 1 dense, 2 common, 3 has a density of its own. */
+static const struct rig_job flagged = {.servers = 2,
+                                       .workers = 2,
+                                       .steps = 12,
+                                       .optimizer = "sgd",
+                                       .flags = {GKPS_FROZEN, GKPS_DENSE | GKPS_NO_DECAY, 0, 0},
+                                       .densities = {0, 0, 0, 0.1}};
+
+static uint64_t changed(const struct rig_rank *rank, uint32_t tensor)
+{
+    uint64_t count, n = 0;
+    uint64_t at = rig_tensor_at(tensor, &count);
+
+    for (uint64_t i = at; i < at + count; i++) {
+        n += rank->before[i] != rank->params[i];
+    }
+    return n;
+}
+
+/* No weight decay on these, so that what changes is what was pushed. */
+static void look_at_flags(struct rig_rank *rank, const struct gkps_step *step)
+{
+    rig_check(changed(rank, 0) == 0, "frozen: %llu have changed",
+              (unsigned long long)changed(rank, 0));
+    rig_check(changed(rank, 1) == 50, "dense: %llu have changed",
+              (unsigned long long)changed(rank, 1));
+    /* 1 of the common scalar, 6 of 69, all of 50. */
+    rig_check(step->selected == 50 + 6 + 1, "%llu entries were selected",
+              (unsigned long long)step->selected);
+}
+
+static void test_flags(void)
+{
+    struct rig_job job = flagged;
+    struct rig_end end, one;
+
+    job.look = look_at_flags;
+    end = train("flags and densities", &job, NULL);
+    for (job.servers = 1; job.servers <= RIG_SERVERS_MAX; job.servers += 2) {
+        one = train("the same on other servers", &job, NULL);
+        rig_check(one.hash == end.hash, "another model on %u servers", job.servers);
+    }
+    job = usual;
+    end = train("usual", &job, NULL);
+    job.servers = 3;
+    one = train("usual on 3 servers", &job, NULL);
+    rig_check(one.hash == end.hash, "another model on 3 servers");
+}
+
+static uint64_t leaves_early(uint32_t rank)
+{
+    return rank == 1 ? 5 : 12;
+}
+
+static void test_leaving(void)
+{
+    struct rig_job job = usual;
+    struct rig_rank *ranks;
+    struct rig_end end;
+
+    job.workers = 3;
+    job.leaves = leaves_early;
+    end = train("a rank leaves early", &job, &ranks);
+    rig_check(end.version == 12 && ranks[1].version == 5, "ended at versions %llu and %llu",
+              (unsigned long long)end.version, (unsigned long long)ranks[1].version);
+    rig_check(memcmp(ranks[0].params, ranks[2].params, sizeof(ranks[0].params)) == 0,
+              "those that stayed have other parameters");
+    free(ranks);
+}
+
+/* The means of the last step, for comparison between the ranks. */
+static float means[RIG_RANKS_MAX][RIG_PARAMS];
+
+static void look_at_means(struct rig_rank *rank, const struct gkps_step *step)
+{
+    float largest = 0;
+
+    memcpy(means[rank->number], rank->gradient, sizeof(means[0]));
+    for (uint64_t i = 0; i < RIG_PARAMS; i++) {
+        largest = fmaxf(largest, fabsf(rank->gradient[i]));
+    }
+    rig_check((largest > 0) == (step->version != 5), "the largest mean of version %llu is %g",
+              (unsigned long long)step->version, (double)largest);
+}
+
+static void test_means(void)
+{
+    struct rig_job job = usual;
+    struct rig_rank *ranks;
+    struct rig_end end;
+    double samples = 8 + 9;
+    uint64_t wrong = 0;
+
+    job.optimizer = "none";
+    job.compressor = "dense";
+    job.density = "1";
+    job.look = look_at_means;
+    job.skips = skips_all;
+    for (job.way = RIG_STEP; job.way <= RIG_PARTS; job.way++) {
+        end = train("optimizer none", &job, &ranks);
+        rig_check(memcmp(means[0], means[1], sizeof(means[0])) == 0, "the ranks have other means");
+        rig_check(end.version == 12, "ended at version %llu", (unsigned long long)end.version);
+        for (uint32_t i = 0; i < 2; i++) { /* what each of them had pushed at that step */
+            memcpy(ranks[i].params, ranks[i].before, sizeof(ranks[i].params));
+            ranks[i].version = 11;
+            rig_gradient(&ranks[i]);
+        }
+        for (uint64_t i = 0; i < RIG_PARAMS; i++) {
+            double mean =
+                (8 * (double)ranks[0].gradient[i] + 9 * (double)ranks[1].gradient[i]) / samples;
+
+            wrong += !(fabs(mean - (double)means[0][i]) < 1e-5);
+        }
+        rig_check(wrong == 0, "%llu means are wrong", (unsigned long long)wrong);
+        free(ranks);
+    }
+}
+
+static void test_own_rate(void)
+{
+    struct rig_job job = usual;
+    struct rig_end by_schedule, given;
+
+    by_schedule = train("rate of the schedule", &job, NULL);
+    job.lr = (double)0.05f;
+    given = train("the same rate, given", &job, NULL);
+    rig_check(given.hash == by_schedule.hash, "another model");
+    job.lr = 0.01;
+    given = train("another rate, given", &job, NULL);
+    rig_check(given.hash != by_schedule.hash, "the given rate was not looked at");
+}
+
+int main(int argc, char **argv)
+{
+    rig_require(argc == 2, "usage: lib_train GKPS-SERVER");
+    rig_use(argv[1]);
+    test_ways();
+    test_own_selector();
+    test_skips();
+    test_flags();
+    test_leaving();
+    test_means();
+    test_own_rate();
+    return rig_result();
+}
