@@ -57,6 +57,23 @@ def test_charlstm_on_a_text():
         expect(other["model_hash"] != first["model_hash"], "clipping changes nothing")
 
 
+def test_state_beside_the_parameters_survives_a_kill():
+    """Without the running statistics of its norms rank 0 would measure another loss; without what the LSTM carried its
+    gradients, and so the model, would be others."""
+    with tempfile.TemporaryDirectory() as folder:
+        cifar_files(folder)
+        text, script = os.path.join(folder, "a.txt"), os.path.join(folder, "kill.yaml")
+        write(text, b"the cat sat on the mat, and that was that; " * 600)
+        for model, data, steps in (("resnet20", f"cifar10:{folder}", 8), ("charlstm", f"text:{text}", 44)):
+            write(script, f"faults:\n  - {{at: {{step: {steps // 4}}}, do: kill, who: worker 0}}\n"
+                          "expect: {completes: true, restarts: 1, pushes-lost: 0}\n".encode())
+            job = ("--model", model, "--data", data, "--workers", 2, "--batch", 4, "--steps", steps, "--density", 0.1,
+                   "--optimizer", "sgd", "--lr", 0.02)
+            plain, killed = train(*job), train("--faults", script, "--state-dir", os.path.join(folder, model), *job)
+            for key in ("model_hash", "accuracy", "test_loss"):
+                expect(plain[key] == killed[key], f"{model}: {key} is {plain[key]}, after a kill {killed[key]}")
+
+
 def test_lenet5_on_the_built_in_digits():
     summary = train("--model", "lenet5", "--workers", 2, "--steps", 100, "--density", 0.1, "--optimizer", "adamw", "--lr", 0.003)
     expect(summary["parameters"] == 61706 and summary["accuracy"] > 0.5, f"accuracy: {summary['accuracy']}")
