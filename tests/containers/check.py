@@ -125,7 +125,8 @@ def packages_of_programs(folder):
     for program in PROGRAMS:
         needed = re.findall(r"\(NEEDED\).*\[(.*)\]", output("readelf", "-d", os.path.join(folder, program))[1])
         found = dict(re.findall(r"^\s*(\S+) => (/\S+)", output("ldd", os.path.join(folder, program))[1], re.M))
-        paths.update({library: os.path.realpath(found[library]) for library in needed})
+        # ldd names the dynamic loader by its path alone; it comes with libc.
+        paths.update({library: os.path.realpath(found[library]) for library in needed if not library.startswith("ld-linux")})
     packages = {}
     for library, path in paths.items():
         # A package may have put its file into /lib, which is a link to /usr/lib now.
