@@ -335,8 +335,10 @@ int rig_rank_open(struct rig_rank *rank)
     struct gkps_config config = {.size = sizeof(config),
                                  .flags = GKPS_NO_ENVIRONMENT,
                                  .settings = settings.list,
-                                 .log = rig_log};
-    char number[16], workers[16], steps[24];
+                                 .log = rig_log,
+                                 .ended = rank->ended,
+                                 .ended_context = rank};
+    char number[16], workers[16], steps[24], fd[16];
 
     (void)snprintf(number, sizeof(number), "%u", rank->number);
     (void)snprintf(workers, sizeof(workers), "%u", job->workers);
@@ -351,6 +353,8 @@ int rig_rank_open(struct rig_rank *rank)
     set(&settings, "lr", "0.05");
     set(&settings, "weight-decay", "0.001");
     set(&settings, "state-dir", rank->state_dir);
+    (void)snprintf(fd, sizeof(fd), "%d", rank->launcher_fd);
+    set(&settings, "launcher-fd", rank->launcher_fd ? fd : NULL);
     set(&settings, rank->more_key ? rank->more_key : "", rank->more_value);
     config.settings_count = settings.count;
     return keep(rank, gkps_open(&config, &rank->gkps)) || keep(rank, describe(rank));
@@ -487,6 +491,9 @@ int rig_rank_step(struct rig_rank *rank)
     struct gkps_step step = {.size = sizeof(step), .samples = 8 + rank->number};
 
     rig_gradient(rank);
+    if (job->spoil) {
+        job->spoil(rank);
+    }
     if (job->skips && job->skips(rank->number, rank->version)) {
         step.flags |= GKPS_SKIP;
         step.samples = 0;

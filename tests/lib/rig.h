@@ -84,6 +84,8 @@ struct rig_job {
     /* At which step it leaves; NULL: at the last. */
     uint64_t (*leaves)(uint32_t rank);
     double lr; /* given with each step; 0: by the schedule */
+    /* Changes the gradient before a step; NULL: it stays. */
+    void (*spoil)(struct rig_rank *rank);
     /* Looks at a rank after each step; NULL: nothing to see. */
     void (*look)(struct rig_rank *rank, const struct gkps_step *step);
 };
@@ -94,6 +96,8 @@ struct rig_rank {
     uint32_t number;
     const char *state_dir;             /* NULL: none */
     const char *more_key, *more_value; /* one setting more; NULL: none */
+    int launcher_fd;                   /* of struct gkps_config; 0: none */
+    void (*ended)(void *context, int exit_code, const char *words);
     struct gkps *gkps;
     float params[RIG_PARAMS], gradient[RIG_PARAMS], before[RIG_PARAMS], residual[RIG_PARAMS];
     struct {            /* what lies in the memory of gkps_aux() */

@@ -90,7 +90,8 @@ void gk_engine_eval(struct gk_engine *engine, const struct gk_report_eval *eval)
 /* End the threads, whatever they are at, and free.  Accepts NULL. */
 void gk_engine_close(struct gk_engine *engine);
 
-/* In the child of a fork: nothing but the memory.  Accepts NULL. */
+/* In the child of a fork, within fork(): the state directory is the parent's alone.  Its threads
+ * are not here, and what they hold locked cannot be freed: nothing may be called after it. */
 void gk_engine_forget(struct gk_engine *engine);
 
 #endif

@@ -70,9 +70,9 @@ struct gk_engine_shared {
 struct gk_engine {
     const struct gk_engine_setup *setup;
     struct gk_engine_shared shared;
-    atomic_int stop_code; /* 0: none */
+    atomic_int stop_code;        /* 0: none */
+    struct gk_engine *next_open; /* of gk_forks_begin() */
     pthread_t thread;
-    bool thread_runs;
 
     /* The engine's thread alone, once it runs. */
     uv_loop_t loop;

@@ -6,6 +6,7 @@
 #include "common/net/compute.h"
 #include "common/net/timer.h"
 #include "worker/lib/engine_internal.h"
+#include "worker/lib/forks.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -145,7 +146,6 @@ static enum gk_err start_thread(struct gk_engine *engine, struct gk_words *words
         gk_words_set(words, "cannot start a thread: %s", strerror(error));
         return GK_E_LIMIT;
     }
-    engine->thread_runs = true;
     return GK_OK;
 }
 
@@ -153,6 +153,7 @@ static void fini(struct gk_engine *engine)
 {
     struct gk_engine_shared *shared = &engine->shared;
 
+    gk_forks_end(engine);
     if (engine->loop_open) {
         gk_daemon_end_loop(&engine->loop);
     }
@@ -226,6 +227,7 @@ enum gk_err gk_engine_open(const struct gk_engine_setup *setup, struct gk_engine
         return GK_E_NOMEM;
     }
     engine->setup = setup;
+    gk_forks_begin(engine);
     engine->daemon =
         (struct gk_daemon){.stop = gk_engine_on_stop,
                            .no_signals = true,
@@ -281,6 +283,5 @@ void gk_engine_close(struct gk_engine *engine)
 
 void gk_engine_forget(struct gk_engine *engine)
 {
-    (void)
-        engine; /* its threads are not here, and its descriptors are the parent's: nothing to do */
+    gk_keeper_forget(&engine->keeper);
 }

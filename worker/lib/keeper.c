@@ -96,6 +96,13 @@ void gk_keeper_close(struct gk_keeper *keeper)
     }
 }
 
+void gk_keeper_forget(struct gk_keeper *keeper)
+{
+    if (keeper->slot) {
+        gk_slot_forget(keeper->slot);
+    }
+}
+
 static void run_persist(void *context, void *job)
 {
     struct gk_keeper *keeper = job;

@@ -34,6 +34,9 @@ enum gk_err gk_keeper_open(struct gk_keeper *keeper, const struct gk_worker_conf
 /* When no computation runs any more. */
 void gk_keeper_close(struct gk_keeper *keeper);
 
+/* In the child of a fork: the lock is the parent's alone. */
+void gk_keeper_forget(struct gk_keeper *keeper);
+
 /* The actions of the core.  Persisting goes to the compute thread: the sum over the residual takes
  * a pass over it. */
 void gk_keeper_persist(struct gk_keeper *keeper, struct gk_compute *compute,

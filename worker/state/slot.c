@@ -259,6 +259,12 @@ void gk_slot_close(struct gk_slot *slot)
     free(slot);
 }
 
+void gk_slot_forget(struct gk_slot *slot)
+{
+    close_file(slot->lock); /* unlocks only where nobody else has it open */
+    slot->lock = -1;
+}
+
 float *gk_slot_residual(struct gk_slot *slot)
 {
     return gk_slot_floats_at(slot, slot->current);

@@ -57,6 +57,10 @@ enum gk_err gk_slot_open(const struct gk_slot_setup *setup, struct gk_slot **ret
 /* Unmap, unlock.  Accepts NULL. */
 void gk_slot_close(struct gk_slot *slot);
 
+/* In the child of a fork: does not hold the lock any longer, which stays with the parent.  Nothing
+ * else may follow there. */
+void gk_slot_forget(struct gk_slot *slot);
+
 /* Bytes of the file of such a worker. */
 uint64_t gk_slot_bytes(const struct gk_slot_setup *setup);
 
