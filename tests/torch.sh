@@ -21,7 +21,7 @@ torch_packages=""
 install_packages $GK_BUILD_PACKAGES $GK_TEST_PACKAGES $torch_packages
 "$python" -c 'import torch; print("==> torch", torch.__version__)' || fail "$python has no torch"
 cmake --preset release -S "$root" -DGK_TESTS=ON "-DGK_TORCH_PYTHON=$python" -DGK_TORCH_ALL=ON >/dev/null
-cmake --build "$root/build/release"
+cmake --build "$root/build/release" --target gkps gkps-server gkps-worker gkps_shared gk_python_stub
 junit="$root/build/torch-tests.xml"
 rm -f "$junit"
 code=0

@@ -287,6 +287,8 @@ class Training(unittest.TestCase):
                             ("expected a module, or pairs", (list(model.parameters()), sgd(model)))):
             with self.assertRaisesRegex(gkps.ArgumentError, words):
                 gkps.torch.Optimizer(*args)
+        with self.assertRaisesRegex(gkps.ArgumentError, "LBFGS computes several gradients"):
+            wrapped(model, torch.optim.LBFGS(model.parameters()))
         with self.assertRaisesRegex(gkps.ArgumentError, "local_steps is 0"):
             wrapped(model, local_steps=0)
         optimizer = gkps.torch.Optimizer(model.named_parameters(), sgd(model))
@@ -451,6 +453,10 @@ class Kept(unittest.TestCase):
         first.close()
         other = network()
         second = self.optimizer(other)
+        self.resume(second, content, 1)
+        backward(other, 1)
+        second.step()  # what nobody has asked for yet is not lost
+        self.assertEqual(second._region.read()["objects"], {"loader": {"position": 7}})
         self.resume(second, content, 1)
         again = Loader(0)
         second.keep(loader=again)

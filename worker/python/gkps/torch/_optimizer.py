@@ -41,7 +41,8 @@ class Optimizer(torch.optim.Optimizer):
 
     After it was made the parameters are those of all workers.  `rank` and `workers` say which part of the data is ours,
     `start_step` is the next step to compute, `resumed` says that a former life of this rank goes on here, and `left_before`
-    that one had come to its end: then there is nothing to do, and the parameters are not here."""
+    that one had come to its end: then there is nothing to do, and the parameters are not here.  `finished` says that the
+    last step of the setting `steps` is done."""
 
     # GradScaler hands its findings over and leaves it to step() what to do about an overflow.
     _step_supports_amp_scaling = True
@@ -50,6 +51,8 @@ class Optimizer(torch.optim.Optimizer):
                  loss_is_sum: bool = False, local_steps: Optional[int] = None, aux_bytes: int = 65536, **settings: Any) -> None:
         if not isinstance(inner, torch.optim.Optimizer):
             raise ArgumentError(f"expected an optimizer of torch, not a {type(inner).__name__}")
+        if isinstance(inner, torch.optim.LBFGS):
+            raise ArgumentError("LBFGS computes several gradients a step, and a step of a job has one")
         if isinstance(inner, Optimizer):
             raise ArgumentError("this optimizer is wrapped already")
         if local_steps is not None and local_steps < 1:
@@ -99,6 +102,7 @@ class Optimizer(torch.optim.Optimizer):
             trained = param.requires_grad and id(param) in mine
             decays = id(param) not in self._plan.without_decay
             slots.append(Slot(len(slots), name, param, trained, decays, self._local_steps is not None))
+            slots[-1].thaws = not trained and id(param) in mine
         if not any(slot.trained for slot in slots):
             raise ArgumentError("no parameter of the optimizer requires a gradient")
         return slots
@@ -120,7 +124,7 @@ class Optimizer(torch.optim.Optimizer):
                     slot.bind(self.worker, slot.own_gradient())
         started: Start = self.worker.start()
         self.rank, self.workers = started.rank, started.workers
-        self.resumed, self.left_before = started.resumed, started.left
+        self.resumed, self.left_before, self.finished = started.resumed, started.left, started.finished
         self._version = started.step
         with torch.no_grad():
             for slot in self._slots:
@@ -198,12 +202,12 @@ class Optimizer(torch.optim.Optimizer):
             return
         content: Dict[str, Any] = {
             "random": _kept.random_states(), "buffers": dict(self._buffers()), "user": self.user,
-            "objects": {name: thing.state_dict() for name, thing in self._objects.items()},
+            "objects": {**self._saved, **{name: thing.state_dict() for name, thing in self._objects.items()}},
         }
         if self._plan.local or self._local_steps is not None:
             content["inner"] = self.inner.state_dict()
         if self._plan.local:
-            content["params"] = {slot.name: slot.param for slot in self._slots if slot.trained}
+            content["params"] = {slot.name: slot.param for slot in self._slots}
         self._region.write(content)
 
     @torch.no_grad()
@@ -236,8 +240,9 @@ class Optimizer(torch.optim.Optimizer):
         for slot in self._slots:
             if slot.trained and (self._plan.local or not skip):
                 slot.take_gradient(self.worker)
-            elif not slot.trained and slot.param.requires_grad and slot.param.grad is not None:
-                self._refuse_thawed(slot)
+            elif slot.thaws and slot.param.requires_grad and slot.param.grad is not None:
+                raise ArgumentError(f"parameter {slot.name} was frozen when gkps.torch.Optimizer was made, and has a gradient now: "
+                                    "the servers know it as fixed")
         self._keep()
         self._push(samples, rate, loss, skip)
         if self._plan.local:
@@ -249,16 +254,11 @@ class Optimizer(torch.optim.Optimizer):
             for slot in self._slots:
                 slot.give_values()
 
-    def _refuse_thawed(self, slot: Slot) -> None:
-        if any(slot.param is param for group in self.param_groups for param in group["params"]):
-            raise ArgumentError(f"parameter {slot.name} was frozen when gkps.torch.Optimizer was made, and has a gradient now: "
-                                "the servers know it as fixed")
-
     def _push(self, samples: int, rate: Optional[float], loss: Optional[float], skip: bool) -> None:
         if loss is not None and not math.isfinite(loss):
             loss = None
         result = self.worker.step(samples, lr=rate, loss=loss, sum=self._sum and not self._local_steps, skip=skip)
-        self._version = result.version
+        self._version, self.finished = result.version, result.finished
 
     def _step_with_the_last_mean(self) -> None:
         """What survived is from before the mean gradient of the last step was there; now it is, in memory of ours."""

@@ -34,6 +34,7 @@ class Slot:
         self.name = name
         self.param = param
         self.trained = trained
+        self.thaws = False  # the optimizer has it, but it was frozen at the start
         self.decays = decays
         self.copied = copied or not is_plain(param)
         self.values = torch.empty(param.shape, dtype=torch.float32) if self.copied else param.detach()
