@@ -161,9 +161,10 @@ static enum gk_err make_spec(struct gk_flat *flat, const struct gk_flat_setup *s
     return err;
 }
 
+/* Pinned, because they are filled from bound memory of the host. */
 static float *alloc_floats(struct gk_flat *flat, uint64_t count)
 {
-    return flat->ops->alloc(flat->queue, GK_MEMORY_DEVICE, count * sizeof(float));
+    return flat->ops->alloc(flat->queue, GK_MEMORY_PINNED, count * sizeof(float));
 }
 
 static enum gk_err alloc_memory(struct gk_flat *flat, struct gk_words *words)
@@ -197,7 +198,7 @@ enum gk_err gk_flat_open(const struct gk_flat_setup *setup, struct gk_flat **ret
     flat->tensors = setup->tensors;
     flat->tensors_count = setup->tensors_count;
     flat->servers = setup->servers;
-    err = gk_vector_cpu((enum gk_cpu)flat->settings->cpu, &flat->ops, words);
+    err = gk_settings_table(setup->place, &flat->ops, ret_exit, words);
     err = err ? err : flat->ops->open(&flat->queue, words);
     err = err ? err : make_spec(flat, setup, ret_exit, words);
     if (!err) {
@@ -214,7 +215,7 @@ enum gk_err gk_flat_open(const struct gk_flat_setup *setup, struct gk_flat **ret
 
 static void free_floats(struct gk_flat *flat, float *memory)
 {
-    flat->ops->free(flat->queue, GK_MEMORY_DEVICE, memory);
+    flat->ops->free(flat->queue, GK_MEMORY_PINNED, memory);
 }
 
 void gk_flat_close(struct gk_flat *flat)

@@ -5,6 +5,7 @@
 #include "common/limits.h"
 #include "common/net/zsock.h"
 #include "common/option_rows.h"
+#include "cuda/backend.h"
 #include "proto/msg.h"
 #include "worker/select/select.h"
 
@@ -80,23 +81,56 @@ static enum gk_err check_operator(const struct gk_settings_place *place, int *re
     return blame(place, "compressor", ret_exit, words);
 }
 
-static enum gk_err check_cpu(const struct gk_settings_place *place, int *ret_exit,
-                             struct gk_words *words)
+/* "cuda" or "cuda:N". */
+static bool parse_cuda(const char *text, uint32_t *ret_device)
 {
-    const struct gk_vector_ops *ops;
+    char *end;
+    unsigned long device;
 
-    if (gk_vector_cpu((enum gk_cpu)place->values->cpu, &ops, words) == GK_OK) {
-        return GK_OK;
+    if (strcmp(text, "cuda") == 0) {
+        *ret_device = 0;
+        return true;
     }
-    (void)gk_config_blame(place->config, "cpu", words);
-    *ret_exit = GK_EXIT_CONFIG; /* of this machine: the wish is well written */
-    return GK_E_UNSUPPORTED;
+    if (strncmp(text, "cuda:", 5) != 0 || text[5] < '0' || text[5] > '9') {
+        return false;
+    }
+    device = strtoul(text + 5, &end, 10);
+    *ret_device = device < UINT32_MAX ? (uint32_t)device : UINT32_MAX;
+    return *end == '\0';
+}
+
+enum gk_err gk_settings_table(const struct gk_settings_place *place,
+                              const struct gk_vector_ops **ret_ops, int *ret_exit,
+                              struct gk_words *words)
+{
+    const char *backend = place->values->backend;
+    const char *blamed = "cpu";
+    const struct gk_vector_ops *ops = NULL;
+    uint32_t device;
+
+    if (strcmp(backend, "auto") == 0 || strcmp(backend, "cpu") == 0) {
+        (void)gk_vector_cpu((enum gk_cpu)place->values->cpu, &ops, words);
+    } else if (parse_cuda(backend, &device)) {
+        blamed = "backend";
+        ops = gk_vector_cuda_device(device, words);
+    } else {
+        gk_words_set(words, "'%.60s': expected auto, cpu, cuda or cuda:N", backend);
+        return blame(place, "backend", ret_exit, words);
+    }
+    if (!ops) {
+        (void)gk_config_blame(place->config, blamed, words);
+        *ret_exit = GK_EXIT_CONFIG; /* of this machine: the wish is well written */
+        return GK_E_UNSUPPORTED;
+    }
+    *ret_ops = ops;
+    return GK_OK;
 }
 
 enum gk_err gk_settings_check(const struct gk_settings_place *place, int *ret_exit,
                               struct gk_words *words)
 {
     struct gk_addresses addresses = {.count = 0};
+    const struct gk_vector_ops *ops;
     struct gk_spec spec;
     uint32_t rank;
     enum gk_err err;
@@ -109,7 +143,7 @@ enum gk_err gk_settings_check(const struct gk_settings_place *place, int *ret_ex
     err = err ? err : gk_settings_rank(place, &rank, ret_exit, words);
     err = err ? err : gk_settings_addresses(place, &addresses, ret_exit, words);
     err = err ? err : check_operator(place, ret_exit, words);
-    err = err ? err : check_cpu(place, ret_exit, words);
+    err = err ? err : gk_settings_table(place, &ops, ret_exit, words);
     err = err ? err : gk_settings_spec(place, addresses.count, &spec, ret_exit, words);
     gk_addresses_fini(&addresses);
     return err;

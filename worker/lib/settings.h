@@ -6,6 +6,7 @@
 #ifndef GK_WORKER_LIB_SETTINGS_H
 #define GK_WORKER_LIB_SETTINGS_H
 
+#include "common/backend.h"
 #include "common/config.h"
 #include "proto/spec.h"
 
@@ -32,7 +33,8 @@ struct gk_settings {
     bool state_sync;
     uint64_t launcher_fd; /* 0: none */
     bool allow_faults;
-    uint32_t cpu; /* enum gk_cpu */
+    const char *backend; /* "auto", "cpu", "cuda", "cuda:1" */
+    uint32_t cpu;        /* enum gk_cpu */
     uint32_t log_format, log_level;
 };
 
@@ -50,6 +52,12 @@ struct gk_settings_place {
 /* Everything that can be judged without the model: job, state, operator, processor, schedule, rank,
  * addresses.  GK_E_NOMEM. */
 enum gk_err gk_settings_check(const struct gk_settings_place *place, int *ret_exit,
+                              struct gk_words *words);
+
+/* The vector table that `backend` and `cpu` name.  Also GK_E_UNSUPPORTED: this machine or this
+ * build has none. */
+enum gk_err gk_settings_table(const struct gk_settings_place *place,
+                              const struct gk_vector_ops **ret_ops, int *ret_exit,
                               struct gk_words *words);
 
 /* The rank: below `workers`; GK_RANK_ANY for "any"; 0 when none was given and there is one worker.
