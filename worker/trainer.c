@@ -2,7 +2,7 @@
 
 #include "common/assert.h"
 #include "common/exit.h"
-#include "worker/data/feed.h"
+#include "worker/data/dealer.h"
 #include "worker/model/model.h"
 #include "worker/start.h"
 
@@ -15,7 +15,7 @@
 struct gk_trainer {
     const struct gk_worker_options *options;
     struct gk_dataset *dataset;
-    struct gk_feed *feed; /* of our rank; NULL until that is known */
+    struct gk_dealer *dealer; /* of our rank; NULL until that is known */
     struct gk_model *model;
     struct gk_spec spec;      /* its model table alone */
     float *params, *gradient; /* d floats each */
@@ -103,7 +103,7 @@ void gk_trainer_close(struct gk_trainer *trainer)
     if (!trainer) {
         return;
     }
-    gk_feed_free(trainer->feed);
+    gk_dealer_free(trainer->dealer);
     gk_model_free(trainer->model);
     gk_dataset_free(trainer->dataset);
     free(trainer->params);
@@ -173,13 +173,14 @@ enum gk_err gk_trainer_set_rank(struct gk_trainer *trainer, uint32_t rank, struc
     enum gk_err err;
 
     GK_ASSERT(rank < options->settings.workers);
-    err = gk_feed_new(&(struct gk_feed_setup){.dataset = trainer->dataset,
-                                              .seed = options->settings.seed,
-                                              .rank = rank,
-                                              .workers = (uint32_t)options->settings.workers,
-                                              .batch = (uint32_t)options->batch,
-                                              .test_batch = gk_model_eval_batch(options->model)},
-                      &trainer->feed);
+    err =
+        gk_dealer_new(&(struct gk_dealer_setup){.dataset = trainer->dataset,
+                                                .seed = options->settings.seed,
+                                                .rank = rank,
+                                                .workers = (uint32_t)options->settings.workers,
+                                                .batch = (uint32_t)options->batch,
+                                                .test_batch = gk_model_eval_batch(options->model)},
+                      &trainer->dealer);
     if (err) {
         gk_words_set(words, "no memory for batches of %" PRIu64 " out of %" PRIu32 " samples",
                      options->batch, trainer->dataset->train_count);
@@ -204,7 +205,7 @@ enum gk_err gk_trainer_compute(struct gk_trainer *trainer, uint64_t step,
     struct gk_score score;
     enum gk_err err;
 
-    gk_feed_train(trainer->feed, step, &samples);
+    gk_dealer_train(trainer->dealer, step, &samples);
     batch = batch_of(&samples);
     err = gk_model_gradient(trainer->model, trainer->params, &batch, trainer->gradient, &score);
     if (err) {
@@ -222,7 +223,7 @@ void gk_trainer_evaluate(struct gk_trainer *trainer, struct gk_trainer_result *r
     double loss = 0;
     uint64_t hits = 0, answers = 0;
 
-    for (uint32_t i = 0; gk_feed_test(trainer->feed, i, &samples); i++) {
+    for (uint32_t i = 0; gk_dealer_test(trainer->dealer, i, &samples); i++) {
         const struct gk_batch batch = batch_of(&samples);
         struct gk_score score;
 

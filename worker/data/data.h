@@ -1,7 +1,7 @@
 /* Data sets in memory, split into training and test: images, or one text.  `digits` is built in
  * (the UCI optical handwritten digits, 1797 images of 8 x 8; docs/data.md has source and licence);
  * `mnist:DIR` reads IDX files, `cifar10:DIR` the binary version of CIFAR-10, `text:FILE` any file
- * as a text whose characters are its bytes; all of them gzip or not.  worker/data/feed.h deals
+ * as a text whose characters are its bytes; all of them gzip or not.  worker/data/dealer.h deals
  * batches of them. */
 #ifndef GK_WORKER_DATA_DATA_H
 #define GK_WORKER_DATA_DATA_H

@@ -8,12 +8,12 @@
  * sequence further a step; so a sample continues the one at its place in the step before, and what
  * an LSTM carries over makes sense.  When the streams have read the ring, an epoch is over: the
  * next begins at another place, and is `fresh`. */
-#ifndef GK_WORKER_DATA_FEED_H
-#define GK_WORKER_DATA_FEED_H
+#ifndef GK_WORKER_DATA_DEALER_H
+#define GK_WORKER_DATA_DEALER_H
 
 #include "worker/data/data.h"
 
-struct gk_feed_setup {
+struct gk_dealer_setup {
     const struct gk_dataset *dataset; /* borrowed */
     uint64_t seed;
     uint32_t rank, workers;
@@ -21,7 +21,7 @@ struct gk_feed_setup {
     uint32_t test_batch; /* of a test batch, at most */
 };
 
-/* Borrowed from feed and data set, until the next call. */
+/* Borrowed from dealer and data set, until the next call. */
 struct gk_samples {
     const float *x; /* count x features; NULL: text */
     /* Text, time-major: sequence x count; else NULL. */
@@ -31,16 +31,16 @@ struct gk_samples {
     bool fresh; /* text: these do not continue those of the call before */
 };
 
-struct gk_feed;
+struct gk_dealer;
 
 /* GK_E_NOMEM.  Afterwards nothing is allocated.  One thread at a time. */
-enum gk_err gk_feed_new(const struct gk_feed_setup *setup, struct gk_feed **ret_feed);
-void gk_feed_free(struct gk_feed *feed); /* accepts NULL */
+enum gk_err gk_dealer_new(const struct gk_dealer_setup *setup, struct gk_dealer **ret_feed);
+void gk_dealer_free(struct gk_dealer *dealer); /* accepts NULL */
 
-void gk_feed_train(struct gk_feed *feed, uint64_t step, struct gk_samples *ret_samples);
+void gk_dealer_train(struct gk_dealer *dealer, uint64_t step, struct gk_samples *ret_samples);
 
 /* Batch `index` of the test part, in order from 0; false: there are no more.  Of a text the
  * characters that do not fill a sequence of every stream at the end are left out. */
-bool gk_feed_test(struct gk_feed *feed, uint32_t index, struct gk_samples *ret_samples);
+bool gk_dealer_test(struct gk_dealer *dealer, uint32_t index, struct gk_samples *ret_samples);
 
 #endif
