@@ -141,9 +141,10 @@ static __device__ inline float margin_of(const struct gk_select_state &state)
 /* The rank that a sample is looked at; 0: it would say nothing. */
 static __device__ inline uint32_t pilot_rank(uint32_t k)
 {
-    const float r = static_cast<float>(k / PILOT_SHARE);
+    const uint32_t expected = k / PILOT_SHARE;
+    const float r = static_cast<float>(expected);
 
-    return r < PILOT_RANK_MIN ? 0 : static_cast<uint32_t>(r + 4.0f * __fsqrt_rn(r) + 4.0f);
+    return expected < PILOT_RANK_MIN ? 0 : static_cast<uint32_t>(r + 4.0f * __fsqrt_rn(r) + 4.0f);
 }
 
 static __device__ inline bool wants_pilot(const selection &s, uint32_t segment)

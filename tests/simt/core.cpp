@@ -401,7 +401,7 @@ void atomic_point()
 /* ---- Shared memory ---- */
 
 /* Storage that no block has now.  What its cells remember is of epochs that never come again. */
-static std::vector<shared_storage *> shared_spare;
+static std::vector<shared_storage *> &shared_spare = *new std::vector<shared_storage *>;
 
 static shared_storage *shared_take(size_t element_bytes, size_t count)
 {

@@ -113,12 +113,17 @@ static bool is_chosen(uint64_t i)
 
 static void check_choice(void)
 {
+    static uint32_t chosen[N];
+    static uint64_t chosen_count;
     uint64_t at = 0;
 
+    for (uint64_t i = 0; i < N && chosen_count < K; i++)
+        if (is_chosen(i))
+            chosen[chosen_count++] = (uint32_t)i;
     cr_assert_eq(report->n, K);
-    for (uint64_t i = 0; i < N; i++) {
-        if (!is_chosen(i))
-            continue;
+    for (uint64_t j = 0; j < K; j++) {
+        const uint32_t i = chosen[j];
+
         cr_assert_eq(idx[at], i);
         cr_assert_eq(val[at], value(i));
         at++;
