@@ -308,7 +308,7 @@ def test_mistakes_end_the_job():
                 model[0].weight.grad[0, 0] = float("nan")
                 optimizer.step()
              """)):
-        _, out = run(["--servers", 2, "--workers", 2, "--deadline", 30], script, code)
+        _, out = run(["--servers", 2, "--workers", 2, "--deadline", 100], script, code)
         expect(words in out, f"'{words}' is not said:\n{out}")
 
 
