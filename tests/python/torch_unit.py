@@ -1,7 +1,7 @@
 """Goal: gkps.torch.Optimizer behaves as a user of PyTorch expects, whatever the model and the optimizer are.
 Method: a stub library that is one worker with plain SGD; the same training by torch alone is the measure.
 
-Needs torch; any version from 1.13."""
+Needs torch, any version from 1.13, and numpy."""
 import copy
 import os
 import random
@@ -10,6 +10,7 @@ import warnings
 
 from support import python, use_stub
 
+import numpy
 import torch
 from torch import nn
 
@@ -520,6 +521,50 @@ class Loader:
 
     def load_state_dict(self, state):
         self.position = state["position"]
+
+
+class Arrays(unittest.TestCase):
+    """gkps.Worker on arrays of numpy and torch."""
+
+    def setUp(self):
+        self.worker = gkps.Worker()
+
+    def tearDown(self):
+        self.worker.close()
+
+    def refused(self, words, call, *args):
+        with self.assertRaisesRegex(gkps.ArgumentError, words):
+            call(*args)
+
+    def test_steps_run_in_their_memory(self):
+        params = [numpy.arange(6, dtype=numpy.float32).reshape(2, 3), torch.arange(4, dtype=torch.float32)]
+        gradients = [numpy.ones((2, 3), numpy.float32), torch.ones(4)]
+        self.worker.tensors([(f"w{i}", p, g) for i, (p, g) in enumerate(zip(params, gradients))])
+        self.worker.start()
+        self.worker.step(1, lr=0.5)
+        self.assertTrue((params[0] == numpy.arange(6).reshape(2, 3) - 0.5).all())
+        self.assertTrue(torch.equal(params[1], torch.arange(4) - 0.5))
+        self.worker.push_sparse([(numpy.array([1, 5], numpy.uint32), numpy.array([1, 2], numpy.float32)),
+                                 (torch.tensor([3], dtype=torch.int32), torch.tensor([4.0]))])
+        self.assertEqual((params[0][0, 1], params[0][1, 2], params[1][3]), (-0.5, 2.5, -1.5))
+        self.refused("indices of tensor w1: has type torch.int64; expected torch.uint32 or torch.int32", self.worker.push_sparse,
+                     [None, (torch.tensor([3]), torch.tensor([4.0]))])
+
+    def test_what_does_not_fit_is_refused(self):
+        frozen = numpy.zeros(4, numpy.float32)
+        frozen.setflags(write=False)
+        for array, words in ((numpy.zeros(4), "has type float64; expected float32"), (frozen, "is read-only"),
+                             (numpy.zeros((4, 4), numpy.float32)[:, 1], "is not contiguous"),
+                             (torch.zeros(4).double(), "has type torch.float64"), (torch.zeros(4, 4)[:, 1], "is not contiguous"),
+                             (torch.zeros(4).to_sparse(), "has layout torch.sparse_coo; expected a dense tensor"),
+                             (torch.zeros(4, device="meta"), "lies on device meta; expected cpu")):
+            self.refused(f"tensor w: {words}", self.worker.tensors, [("w", array, None)])
+
+    def test_aux(self):
+        memory = torch.ones(5, dtype=torch.int64)
+        self.worker.aux(memory)
+        self.assertEqual(int(memory.sum()), 0)  # the stub clears it
+        self.refused("aux: expected a contiguous tensor", self.worker.aux, torch.zeros(4, 4)[:, 1])
 
 
 class End(unittest.TestCase):

@@ -9,7 +9,7 @@ from . import _abi
 
 class Error(Exception):
     """A call of the library failed.  `exit_code` is the one that a process which ends for this reason ends with
-    (docs/exit-codes.md): with it `gkps run` knows whether another life can help.  One that nobody catches ends Python
+    (docs/library.md): with it `gkps run` knows whether another life can help.  One that nobody catches ends Python
     with that code."""
 
     code = _abi.E_INTERNAL
