@@ -521,7 +521,7 @@ int rig_rank_train(struct rig_rank *rank)
     const struct rig_job *job = rank->job;
     uint64_t end = job->leaves ? job->leaves(rank->number) : job->steps;
 
-    if (rig_rank_open(rank) || rig_rank_start(rank) || rank->start.left) {
+    if ((!rank->gkps && rig_rank_open(rank)) || rig_rank_start(rank) || rank->start.left) {
         return rank->code;
     }
     while (rank->version < end) {

@@ -126,7 +126,7 @@ int rig_rank_open(struct rig_rank *rank);
 int rig_rank_start(struct rig_rank *rank);
 /* One step more of the job, in its way. */
 int rig_rank_step(struct rig_rank *rank);
-/* From opening to leaving, without closing. */
+/* From opening, unless it is open, to leaving; without closing. */
 int rig_rank_train(struct rig_rank *rank);
 /* The gradient of its next step. */
 void rig_gradient(struct rig_rank *rank);

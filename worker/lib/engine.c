@@ -222,6 +222,9 @@ void gk_engine_on_timer(void *context)
     struct gk_engine *engine = context;
     struct gk_worker_event event = {.kind = GK_WORKER_TICK};
 
+    if (engine->closing) { /* a computation that ends late: the sockets may be gone */
+        return;
+    }
     check_alarms(engine);
     feed(engine, &event);
 }
