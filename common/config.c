@@ -132,6 +132,9 @@ static const char *choose(const struct load *load, size_t option, char *ret_sour
          i++) {
         const char *text = read_variable(variable);
 
+        if (i > 0 && find_given(load, entry->name)) {
+            break; /* RANK and its like were not set for us: the program knows better */
+        }
         if (text) {
             (void)snprintf(ret_source, SOURCE_BYTES, "%s", variable);
             return text;

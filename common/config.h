@@ -10,7 +10,8 @@
  * - file, named by --config or, where there is a command line, by GKPS_CONFIG: `name: value`.  All
  *   its values are checked, also those that a flag or a variable overrides.  An empty value is an
  *   empty string;
- * - given: what the caller of a library says, where there is no command line;
+ * - given: what the caller of a library says, where there is no command line; before the names of
+ *   `env_also`, which others have set for purposes of their own;
  * - default: that which goes with the value of another option (`preset`), or that of the table.
  *
  * An unknown key, a value out of range or a choice that does not exist is an error that names key,

@@ -54,7 +54,7 @@ build_and_test() {
     asan) selection="-LE once" ;;
     tsan)
         target=gk_threaded
-        selection="-R ^(net_|store_threads$)"
+        selection="-R ^(net_|lib_(ends|train)$|store_threads$)"
         ;;
     esac
     if ! { cmake --preset "$preset" -S "$root" -DGK_TESTS=ON &&

@@ -100,6 +100,23 @@ static void test_settings(void)
     }
 }
 
+/* What a scheduler sets stands behind what the program says, GKPS_RANK before it. */
+static void test_rank_variables(void)
+{
+    const struct gkps_setting settings[] = {{.key = "workers", .value = "4"},
+                                            {.key = "rank", .value = "1"}};
+    struct gkps *gkps;
+
+    (void)setenv("RANK", "9", 1);
+    expect(NULL, open_with(settings, 1, 0, &gkps), GKPS_E_CONFIG, 64, "RANK");
+    rig_check(open_with(settings, 2, 0, &gkps) == GKPS_OK, "%s", gkps_error(NULL, NULL));
+    gkps_close(gkps);
+    (void)setenv("GKPS_RANK", "8", 1);
+    expect(NULL, open_with(settings, 2, 0, &gkps), GKPS_E_CONFIG, 64, "GKPS_RANK");
+    (void)unsetenv("RANK");
+    (void)unsetenv("GKPS_RANK");
+}
+
 static void test_variables(void)
 {
     const struct gkps_setting setting = {.key = "density", .value = "0.25"};
@@ -120,6 +137,7 @@ static void test_variables(void)
     (void)setenv("GKPS_DENSITY", "9", 1);
     expect(NULL, open_with(NULL, 0, 0, &gkps), GKPS_E_CONFIG, 64, "GKPS_DENSITY");
     (void)unsetenv("GKPS_DENSITY");
+    test_rank_variables();
     code = open_with(NULL, 0, 0, &gkps);
     rig_check(code == GKPS_OK && gkps_error(NULL, NULL)[0] == '\0', "%s", gkps_error(NULL, NULL));
     gkps_close(gkps);

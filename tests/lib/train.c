@@ -87,11 +87,15 @@ static void test_skips(void)
 
     job.skips = skips_one;
     all = train("one rank skips", &job, NULL);
-    rig_check(all.version == job.steps, "ended at version %llu", (unsigned long long)all.version);
+    rig_check(all.version == job.steps && all.applied == 2 * 2 * job.steps,
+              "ended at version %llu, %llu pushes applied", (unsigned long long)all.version,
+              (unsigned long long)all.applied);
     job.skips = skips_all;
     job.look = look_at_skip;
     job.optimizer = "sgd";
-    (void)train("all ranks skip a step", &job, NULL);
+    all = train("all ranks skip a step", &job, NULL);
+    rig_check(all.applied == 2 * 2 * job.steps, "%llu pushes applied",
+              (unsigned long long)all.applied);
 }
 
 /* Tensor 0 is frozen, 1 dense, 2 common, 3 has a density of its own. */

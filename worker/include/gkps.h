@@ -28,17 +28,18 @@
  * a signal handler, writes to standard output or changes the working directory, the locale or the
  * environment.
  *
- * Waits.  Every call that waits takes `timeout_ms`: 0 means as long as the setting `deadline` lets
- * peers be missing.  A wait that lasts names in the log whom it waits for.  GKPS_E_TIMEOUT takes
- * nothing back: the push is on its way, and gkps_wait() goes on.
+ * Waits.  Every call that waits takes `timeout_ms`: 0 or less means as long as the setting
+ * `deadline` lets peers be missing.  A wait that lasts names in the log whom it waits for.
+ * GKPS_E_TIMEOUT takes nothing back: the push is on its way, and gkps_wait() goes on.
  *
  * Threads.  A handle is used by one thread at a time, but for gkps_stop().  It has two threads of
- * its own, which take no signals.  Several handles in a process are several ranks; they share one
- * log.
+ * its own, and ZeroMQ's, which take no signals.  Several handles in a process are several ranks;
+ * they share one log, which goes where the last gkps_open() says.
  *
  * Processes.  After fork() a handle belongs to the parent: in the child every call fails with
  * GKPS_E_FORKED, and gkps_close() forgets it without a word to anybody.  Descriptors are closed on
- * exec.
+ * exec; a child that executes nothing gives up the lock of the state directory, so that it can
+ * outlive a parent that is killed and started again.
  *
  * Memory.  What is given by pointer is borrowed until the call returns, except for what is said to
  * be bound.  Bound memory stays the caller's, stays where it is until gkps_close(), and is read or
@@ -113,8 +114,9 @@ struct gkps_config {
      * standard error. */
     void (*log)(void *context, enum gkps_log_level level, const char *line);
     void *log_context;
-    /* The handle cannot go on, also while no call of it is under way.  Once, from a thread of the
-     * library, which must not be kept.  May be NULL. */
+    /* The handle cannot go on, also while no call of it is under way.  Once at most, from a thread
+     * of the library, which must not be kept; not for what a call has given as its result before
+     * there were threads, nor because of gkps_close().  May be NULL. */
     void (*ended)(void *context, int exit_code, const char *words);
     void *ended_context;
     const char *device; /* where bound memory lies: "cpu"; NULL: that */
@@ -259,13 +261,14 @@ struct gkps_stats {
     double compute_s, select_s, push_s, wait_s, pull_s;
 };
 
+/* At any stage.  GKPS_E_ARGUMENT, GKPS_E_FORKED; gkps_error() stays as it was. */
 GKPS_API int gkps_stats(const struct gkps *gkps, struct gkps_stats *ret_stats);
 
 /* Accuracy (share of 1) and loss on held-out data at the present version, for the summary of `gkps
  * run`; NaN: not known. */
 GKPS_API int gkps_report(struct gkps *gkps, double accuracy, double loss);
 
-/* One line for the launcher's output, before training begins or after. */
+/* One line for the launcher's output; until gkps_leave() has come to its end. */
 GKPS_API int gkps_note(struct gkps *gkps, const char *words);
 
 /* The program cannot go on, which is not the library's doing: words and exit code go to the
