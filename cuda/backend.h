@@ -13,6 +13,9 @@
  * thread. */
 const struct gk_vector_ops *gk_vector_cuda_device(uint32_t device, struct gk_words *words);
 
+/* How many devices there are; 0 without a driver, or where it is not built in.  Any thread. */
+uint32_t gk_vector_cuda_count(void);
+
 /* Of device 0. */
 const struct gk_vector_ops *gk_vector_cuda(struct gk_words *words);
 

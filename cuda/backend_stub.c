@@ -7,6 +7,11 @@ const struct gk_vector_ops *gk_vector_cuda_device(uint32_t device, struct gk_wor
     return NULL;
 }
 
+uint32_t gk_vector_cuda_count(void)
+{
+    return 0;
+}
+
 const struct gk_vector_ops *gk_vector_cuda(struct gk_words *words)
 {
     return gk_vector_cuda_device(0, words);

@@ -72,6 +72,17 @@ const struct gk_vector_ops *gk_vector_cuda_device(uint32_t device, struct gk_wor
     return &tables[device];
 }
 
+uint32_t gk_vector_cuda_count(void)
+{
+    int count = 0;
+
+    if (cudaGetDeviceCount(&count) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return 0;
+    }
+    return count < DEVICES_MAX ? static_cast<uint32_t>(count) : uint32_t(DEVICES_MAX);
+}
+
 const struct gk_vector_ops *gk_vector_cuda(struct gk_words *words)
 {
     return gk_vector_cuda_device(0, words);

@@ -3,6 +3,7 @@
  * the values have inside. */
 #include "tool/run_options.h"
 
+#include "common/device.h"
 #include "common/limits.h"
 #include "common/option_rows.h"
 #include "common/shown.h"
@@ -237,6 +238,17 @@ static const char *check_data(const struct gk_run_config *run, bool *ret_data,
     return NULL;
 }
 
+static const char *check_backend(const struct gk_run_options *options, struct gk_words *words)
+{
+    struct gk_device device;
+
+    if (gk_device_parse(options->backend, &device)) {
+        return NULL; /* whether there is such a device is for the workers to find out */
+    }
+    gk_words_set(words, "'%s' is not " GK_DEVICE_CHOICES, gk_shown(options->backend).text);
+    return "backend";
+}
+
 /* The smallest model there is cannot be cut into any number of shards. */
 static const char *check_servers(const struct gk_run_config *run, struct gk_words *words)
 {
@@ -270,6 +282,10 @@ const char *gk_run_check(const struct gk_run_config *run, bool *ret_data, struct
     }
     if (options->job && gk_job_name_check(options->job, words)) {
         return "job";
+    }
+    name = check_backend(options, words);
+    if (name) {
+        return name;
     }
     if (options->summary && !*options->summary) {
         gk_words_set(words, "needs the name of a file, or -");

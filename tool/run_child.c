@@ -16,10 +16,10 @@ extern char **environ; /* POSIX: not declared by any header */
 
 /* What a worker needs beside its place in the job. */
 static const char *const worker_options[] = {
-    "model",        "data",       "compressor", "density",  "steps",  "batch",
-    "optimizer",    "lr",         "momentum",   "beta1",    "beta2",  "epsilon",
-    "weight-decay", "schedule",   "milestones", "lr-gamma", "lr-min", "warmup",
-    "seed",         "eval-every", "nonfinite",  "clip",
+    "model",        "data",       "compressor", "density",  "steps",   "batch",
+    "optimizer",    "lr",         "momentum",   "beta1",    "beta2",   "epsilon",
+    "weight-decay", "schedule",   "milestones", "lr-gamma", "lr-min",  "warmup",
+    "seed",         "eval-every", "nonfinite",  "clip",     "backend",
 };
 
 static void add_common(const struct gk_run_config *run, struct gk_args *args)

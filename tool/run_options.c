@@ -77,6 +77,10 @@ static const struct gk_option options_table[] = {
      "What to do with a gradient that is not finite (abort only, for now).", NULL, "Training"},
     {"clip", GK_OPTION_FLOAT, AT(clip), "0", NULL, 0, 1e6, "NORM",
      "Cut a worker's gradient to this length when it is longer; 0: never.", NULL, "Training"},
+    {"backend", GK_OPTION_STRING, AT(backend), "auto", NULL, 0, 0, "auto|cpu|cuda[:N]",
+     "Where workers select: auto is the processor for now; cuda without a number gives GPU I to "
+     "worker I.",
+     NULL, "Compression"},
     {"compressor", GK_OPTION_CHOICE, AT(compressor), "gaussk", COMPRESSORS, 0, 0, "NAME",
      "How entries are selected (gkps-worker --help explains them).", NULL, "Compression"},
     {"density", GK_OPTION_FLOAT, AT(density), "0.01", NULL, DENSITY_MIN, 1, "R",

@@ -20,7 +20,7 @@ enum {
 
 struct gk_run_options {
     uint64_t servers, workers, steps, batch, warmup, seed, eval_every, deadline, keep_versions;
-    const char *data, *milestones, *job, *summary, *faults, *state_dir, *init;
+    const char *data, *backend, *milestones, *job, *summary, *faults, *state_dir, *init;
     double density, lr, momentum, beta1, beta2, epsilon, weight_decay, clip, lr_gamma, lr_min;
     uint32_t model, compressor, optimizer, schedule, nonfinite, restart, sync, log_format,
         log_level;

@@ -20,9 +20,8 @@ JOB = ["--servers", "2", "--workers", "2", "--model", "fnn3", "--data", "digits"
 
 def train(folder, name, backend, *options):
     summary = os.path.join(folder, name + ".json")
-    environment = dict(os.environ, GKPS_BACKEND=backend)
-    run = subprocess.run([os.path.join(folder, "gkps"), "run", *JOB, *options, "--log-level", "info", "--summary", summary],
-                         env=environment, capture_output=True, text=True, timeout=120, check=False)
+    run = subprocess.run([os.path.join(folder, "gkps"), "run", *JOB, *options, "--backend", backend, "--log-level", "info",
+                          "--summary", summary], capture_output=True, text=True, timeout=120, check=False)
     if run.returncode != 0:
         sys.exit(f"{name}: code {run.returncode}\n{run.stdout}{run.stderr}")
     if ("cuda:0 emulated" in run.stdout + run.stderr) != backend.startswith("cuda"):

@@ -1,6 +1,7 @@
 #include "worker/lib/settings.h"
 
 #include "common/backend.h"
+#include "common/device.h"
 #include "common/exit.h"
 #include "common/limits.h"
 #include "common/net/zsock.h"
@@ -81,41 +82,40 @@ static enum gk_err check_operator(const struct gk_settings_place *place, int *re
     return blame(place, "compressor", ret_exit, words);
 }
 
-/* "cuda" or "cuda:N". */
-static bool parse_cuda(const char *text, uint32_t *ret_device)
+/* Without a number the ranks of one machine share its devices: each has the one of its rank. */
+static uint32_t device_of(const struct gk_settings_place *place, const struct gk_device *device)
 {
-    char *end;
-    unsigned long device;
+    const uint32_t count = gk_vector_cuda_count();
+    struct gk_words words;
+    uint32_t rank = 0;
+    int code;
 
-    if (strcmp(text, "cuda") == 0) {
-        *ret_device = 0;
-        return true;
+    if (device->numbered || count == 0) {
+        return device->number;
     }
-    if (strncmp(text, "cuda:", 5) != 0 || text[5] < '0' || text[5] > '9') {
-        return false;
+    if (gk_settings_rank(place, &rank, &code, &words) != GK_OK || rank == GK_RANK_ANY) {
+        return 0;
     }
-    device = strtoul(text + 5, &end, 10);
-    *ret_device = device < UINT32_MAX ? (uint32_t)device : UINT32_MAX;
-    return *end == '\0';
+    return rank % count;
 }
 
 enum gk_err gk_settings_table(const struct gk_settings_place *place,
                               const struct gk_vector_ops **ret_ops, int *ret_exit,
                               struct gk_words *words)
 {
-    const char *backend = place->values->backend;
-    const char *blamed = "cpu";
     const struct gk_vector_ops *ops = NULL;
-    uint32_t device;
+    const char *blamed = "cpu";
+    struct gk_device device;
 
-    if (strcmp(backend, "auto") == 0 || strcmp(backend, "cpu") == 0) {
-        (void)gk_vector_cpu((enum gk_cpu)place->values->cpu, &ops, words);
-    } else if (parse_cuda(backend, &device)) {
-        blamed = "backend";
-        ops = gk_vector_cuda_device(device, words);
-    } else {
-        gk_words_set(words, "'%.60s': expected auto, cpu, cuda or cuda:N", backend);
+    if (!gk_device_parse(place->values->backend, &device)) {
+        gk_words_set(words, "'%.60s': expected " GK_DEVICE_CHOICES, place->values->backend);
         return blame(place, "backend", ret_exit, words);
+    }
+    if (device.kind == GK_DEVICE_CUDA) {
+        blamed = "backend";
+        ops = gk_vector_cuda_device(device_of(place, &device), words);
+    } else {
+        (void)gk_vector_cpu((enum gk_cpu)place->values->cpu, &ops, words);
     }
     if (!ops) {
         (void)gk_config_blame(place->config, blamed, words);
