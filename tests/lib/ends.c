@@ -156,6 +156,57 @@ static void test_failures(void)
                   "tensor 'cube' (2 such in all)");
 }
 
+/* A job that cannot begin: what rank 0 brings is not good, or nobody is there. */
+
+static int cannot_read(void *context, char *words, size_t words_bytes)
+{
+    (void)context;
+    (void)snprintf(words, words_bytes, "the checkpoint is torn");
+    return 1;
+}
+
+static int not_finite(void *context, char *words, size_t words_bytes)
+{
+    struct rig_rank *rank = context;
+
+    (void)words;
+    (void)words_bytes;
+    rank->params[200 + 3] = (float)NAN;
+    return 0;
+}
+
+static void begin_badly(int (*initialise)(void *, char *, size_t), const char *deadline, int code,
+                        int exit_code, const char *words)
+{
+    const struct rig_job job = {.servers = 1, .workers = 1, .steps = 1};
+    struct rig_rank *rank = rig_ranks();
+    struct gkps_start start = {
+        .size = sizeof(start), .initialise = initialise, .initialise_context = rank};
+    struct rig rig;
+    int told;
+
+    rig_case(words);
+    rig_open(&rig, job.servers, job.workers);
+    rank->job = &job;
+    rank->addresses = deadline ? "tcp://127.0.0.1:1" : rig.addresses;
+    rank->more_key = "deadline";
+    rank->more_value = deadline;
+    rig_require(rig_rank_open(rank) == GKPS_OK, "%s", rank->words);
+    rig_check(gkps_start(rank->gkps, &start) == code, "%s", gkps_error(rank->gkps, NULL));
+    rig_check(strstr(gkps_error(rank->gkps, &told), words) && told == exit_code, "exit code %d, %s",
+              told, gkps_error(rank->gkps, NULL));
+    gkps_close(rank->gkps);
+    rig_kill(&rig);
+    free(rank);
+}
+
+static void test_bad_beginnings(void)
+{
+    begin_badly(cannot_read, NULL, GKPS_E_DATA, 65, "the checkpoint is torn");
+    begin_badly(not_finite, NULL, GKPS_E_DATA, 65, "element 3 of tensor 'vector' is not finite");
+    begin_badly(NULL, "1", GKPS_E_PEER, 69, "shard 0 at tcp://127.0.0.1:1");
+}
+
 /* Stopping. */
 
 static struct gkps *_Atomic to_stop;
@@ -304,6 +355,55 @@ static void test_stop_before(void)
     free(rank);
 }
 
+/* Signals. */
+
+/* Bits of the signals that a thread of this process takes no part in. */
+static unsigned long long blocked_by(const char *task)
+{
+    char path[64], line[128];
+    unsigned long long mask = 0;
+    FILE *file;
+
+    (void)snprintf(path, sizeof(path), "/proc/self/task/%.20s/status", task);
+    file = fopen(path, "r");
+    while (file && fgets(line, sizeof(line), file)) {
+        (void)sscanf(line, "SigBlk: %llx", &mask);
+    }
+    if (file) {
+        (void)fclose(file);
+    }
+    return mask;
+}
+
+static void test_threads_take_no_signals(void)
+{
+    const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGUSR1, SIGCHLD, SIGALRM};
+    struct scene scene;
+    struct dirent *entry;
+    unsigned others = 0;
+    DIR *dir;
+
+    rig_case("signals");
+    open_scene(&scene, WAITS);
+    dir = opendir("/proc/self/task");
+    rig_require(dir != NULL, "no list of threads");
+    while ((entry = readdir(dir))) {
+        unsigned long long mask = 0;
+
+        if (entry->d_name[0] == '.' || atol(entry->d_name) == (long)getpid()) {
+            continue;
+        }
+        mask = blocked_by(entry->d_name);
+        others++;
+        for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+            rig_check(mask >> (numbers[i] - 1) & 1, "a thread takes signal %d", numbers[i]);
+        }
+    }
+    (void)closedir(dir);
+    rig_check(others >= 4, "two handles have %u threads", others);
+    close_scene(&scene);
+}
+
 /* Closing without leaving. */
 
 static void close_at(const char *name, enum wait wait)
@@ -446,7 +546,11 @@ int main(int argc, char **argv)
     test_stop_before(); /* first: libuv keeps two descriptors of the process from its first loop on
                          */
     test_failures();
+    test_bad_beginnings();
     test_stops();
+#if !defined(__SANITIZE_THREAD__) /* it has a thread of its own */
+    test_threads_take_no_signals();
+#endif
     test_closes();
     launcher_gone(true);
     launcher_gone(false);

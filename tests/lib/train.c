@@ -129,12 +129,24 @@ static void look_at_flags(struct rig_rank *rank, const struct gkps_step *step)
               (unsigned long long)step->selected);
 }
 
+/* Nobody looks at the gradient of what is frozen. */
+static void spoil_frozen(struct rig_rank *rank)
+{
+    uint64_t count;
+    uint64_t at = rig_tensor_at(0, &count);
+
+    for (uint64_t i = at; i < at + count; i++) {
+        rank->gradient[i] = (float)NAN;
+    }
+}
+
 static void test_flags(void)
 {
     struct rig_job job = flagged;
     struct rig_end end, one;
 
     job.look = look_at_flags;
+    job.spoil = spoil_frozen;
     end = train("flags and densities", &job, NULL);
     for (job.servers = 1; job.servers <= RIG_SERVERS_MAX; job.servers += 2) {
         one = train("the same on other servers", &job, NULL);
@@ -216,6 +228,46 @@ static void test_means(void)
     }
 }
 
+static void fill(struct rig_rank *rank, float value)
+{
+    for (uint64_t i = 0; i < RIG_PARAMS; i++) {
+        rank->gradient[i] = value;
+    }
+}
+
+/* Means that were not pulled are forgotten, and never lie over the next gradient. */
+static void test_no_pull(void)
+{
+    struct rig_job job = usual;
+    struct rig_rank *rank = rig_ranks();
+    struct gkps_step step = {.size = sizeof(step), .samples = 1};
+    struct rig rig;
+
+    rig_case("wait without pull");
+    job.servers = job.workers = 1;
+    job.optimizer = "none";
+    job.compressor = "dense";
+    job.density = "1";
+    rig_open(&rig, job.servers, job.workers);
+    rank->job = &job;
+    rank->addresses = rig.addresses;
+    rig_require(rig_rank_open(rank) == GKPS_OK && rig_rank_start(rank) == GKPS_OK, "%s",
+                rank->words);
+    for (float value = 1; value < 6; value += 2) {
+        fill(rank, value);
+        rig_check(gkps_push(rank->gkps, &step) == GKPS_OK &&
+                      gkps_wait(rank->gkps, &step) == GKPS_OK,
+                  "%s", gkps_error(rank->gkps, NULL));
+        fill(rank, value + 1);
+        rig_check(gkps_step(rank->gkps, &step) == GKPS_OK, "%s", gkps_error(rank->gkps, NULL));
+        rig_check(rank->gradient[0] == value + 1 && rank->gradient[RIG_PARAMS - 1] == value + 1,
+                  "the mean of %g is %g", (double)(value + 1), (double)rank->gradient[0]);
+    }
+    gkps_close(rank->gkps);
+    rig_kill(&rig);
+    free(rank);
+}
+
 static void test_own_rate(void)
 {
     struct rig_job job = usual;
@@ -240,6 +292,7 @@ int main(int argc, char **argv)
     test_flags();
     test_leaving();
     test_means();
+    test_no_pull();
     test_own_rate();
     return rig_result();
 }
