@@ -537,7 +537,11 @@ int rig_rank_train(struct rig_rank *rank)
 
 static void *rank_main(void *argument)
 {
-    (void)rig_rank_train(argument);
+    struct rig_rank *rank = argument;
+
+    /* The others would wait for it. */
+    rig_require(rig_rank_train(rank) == GKPS_OK, "rank %u: code %d, %s", rank->number, rank->code,
+                rank->words);
     return NULL;
 }
 
@@ -554,8 +558,6 @@ void rig_train(const struct rig_job *job, struct rig_rank *ranks, struct rig_end
     }
     for (uint32_t i = 0; i < job->workers; i++) {
         (void)pthread_join(ranks[i].thread, NULL);
-        rig_check(ranks[i].code == GKPS_OK, "rank %u: code %d, %s", i, ranks[i].code,
-                  ranks[i].words);
     }
     for (uint32_t i = 0; i < job->workers; i++) {
         gkps_close(ranks[i].gkps);
