@@ -130,13 +130,18 @@ static void twin(struct gk_sim *sim, uint32_t index)
     gk_sim_queue_push(&sim->queue, &start);
 }
 
-static bool strikes(struct gk_sim *sim, uint32_t chance)
+static bool strikes_of(struct gk_sim *sim, uint32_t chance, uint32_t of)
 {
-    if (!gk_sim_chance(&sim->rng, chance, PER_STEP) || sim->fault_budget == 0) {
+    if (!gk_sim_chance(&sim->rng, chance, of) || sim->fault_budget == 0) {
         return false;
     }
     sim->fault_budget--;
     return true;
+}
+
+static bool strikes(struct gk_sim *sim, uint32_t chance)
+{
+    return strikes_of(sim, chance, PER_STEP);
 }
 
 /* What happens to the disk of a shard while that goes on. */
@@ -251,6 +256,21 @@ void gk_sim_faults_after(struct gk_sim *sim, uint32_t index)
     } else {
         after_proc(sim, index - GK_SIM_SHARDS_MAX);
     }
+}
+
+/* A chunk has arrived, and of those behind it some never will: the next life of the rank makes
+ * another push of the same step, and the two must not become one. */
+void gk_sim_faults_chunk(struct gk_sim *sim, const struct gk_sim_packet *packet, uint32_t chunks)
+{
+    const struct gk_sim_faults *f = &sim->options.faults;
+    const struct gk_sim_node *node = &sim->nodes[gk_sim_proc_node(packet->proc)];
+
+    if (sim->calm || packet->late || packet->chunk + 1 >= chunks || node->life != packet->life ||
+        node->state != GK_SIM_ALIVE || sim->procs[packet->proc].phase == GK_PHASE_LEAVING ||
+        !strikes_of(sim, f->halve, 1000)) {
+        return;
+    }
+    gk_sim_proc_kill(sim, packet->proc, true, gk_sim_below(&sim->rng, f->down_us_max + 1));
 }
 
 void gk_sim_faults_end(struct gk_sim *sim)

@@ -295,6 +295,9 @@ void gk_sim_deliver(struct gk_sim *sim, struct gk_sim_event *event)
     }
     if (heard && packet->to_shard) {
         to_shard(sim, packet, &msg, err, words.text);
+        if (!err && msg.h.kind == GK_KIND_PUSH) {
+            gk_sim_faults_chunk(sim, packet, msg.h.chunks);
+        }
     } else if (heard) {
         to_proc(sim, packet, &msg, err, words.text);
     }

@@ -105,6 +105,24 @@ static void draw_faults(struct gk_sim_faults *f, struct gk_sim_rng *rng)
     f->slow_us_max = spread(rng, 20 * 1000, 12 * 1000 * 1000);
 }
 
+/* In most of the runs whose workers may lose their memory they also lose it between two chunks of a
+ * push, and make another one of the same step.  There a push has two chunks for each shard, more or
+ * less, so that those of two pushes fit together, and leaves a residual behind, so that they
+ * differ.
+ */
+static void draw_halves(struct gk_sim_options *o)
+{
+    struct gk_sim_rng rng = {.state = gk_mix64(o->seed ^ UINT64_C(0x68616c766573))};
+
+    if (!gk_sim_options_lossy(o) || gk_sim_chance(&rng, 1, 4)) {
+        return;
+    }
+    o->faults.halve = (uint32_t)gk_sim_between(&rng, 20, 200);
+    o->k = gk_sim_between(&rng, o->params_count / 4, o->params_count / 2);
+    o->worker_chunk = (uint32_t)(2 * o->k / (3 * o->servers) + 1);
+    o->server_chunk = o->server_chunk > o->worker_chunk ? o->worker_chunk : o->server_chunk;
+}
+
 /* What was promised is what is tested.  A power failure may take versions that were served when the
  * log is not synced at once; they come again from the rings of workers whose memory was not lost,
  * too. */
@@ -195,6 +213,7 @@ void gk_sim_options_draw(struct gk_sim_options *options, uint64_t seed)
     options->deadline_us = gk_sim_chance(&rng, 1, 2) ? GK_DEADLINE_S * SECOND : 0;
     draw_store(options, &of_disks);
     draw_leaving(options);
+    draw_halves(options);
 }
 
 void gk_sim_options_calm(struct gk_sim_options *options, uint32_t workers, uint32_t servers,
@@ -274,10 +293,12 @@ void gk_sim_options_print(const struct gk_sim_options *o)
            f->stranger, f->reorder ? ", reordered" : "");
     printf("  processes, of 100000 steps: shard killed %" PRIu32 " stopped %" PRIu32
            ", worker killed %" PRIu32 " stopped %" PRIu32 " lost %" PRIu32 " power failure %" PRIu32
-           " twin %" PRIu32 ", disconnected %" PRIu32 ", partition %" PRIu32 ", pause %" PRIu32
-           ", clock jump %" PRIu32 ", all frozen %" PRIu32 "\n",
+           " twin %" PRIu32 " lost between two chunks %" PRIu32 "/1000, disconnected %" PRIu32
+           ", partition %" PRIu32 ", pause %" PRIu32 ", clock jump %" PRIu32 ", all frozen %" PRIu32
+           "\n",
            f->kill_shard, f->stop_shard, f->kill_worker, f->stop_worker, f->lose_worker,
-           f->power_worker, f->twin, f->disconnect, f->partition, f->pause, f->jump, f->freeze);
+           f->power_worker, f->twin, f->halve, f->disconnect, f->partition, f->pause, f->jump,
+           f->freeze);
     printf("  for up to (us): down %" PRIu64 ", partition %" PRIu64 ", pause %" PRIu64
            ", jump %" PRIu64 ", frozen %" PRIu64 "; deadline %" PRIu64 "; slow work %" PRIu32
            "/1000 up to %" PRIu64 "%s\n",

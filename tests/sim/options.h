@@ -49,6 +49,7 @@ struct gk_sim_faults {
     uint32_t lose_worker;              /* kill -9, and the slot is gone */
     uint32_t power_worker;             /* as a kill, and its slot is perhaps damaged */
     uint32_t twin;                     /* paused, and a new life takes its rank */
+    uint32_t halve; /* of 1000 chunks of a push that arrive and do not end it: its sender is lost */
     uint32_t disconnect, partition, pause, jump;
     uint32_t freeze; /* all processes stand still together, as when a machine sleeps */
     uint64_t down_us_max, partition_us_max, pause_us_max, jump_us_max, freeze_us_max;

@@ -498,6 +498,7 @@ void gk_sim_proc_start(struct gk_sim *sim, uint32_t proc);
 
 /* faults.c */
 void gk_sim_faults_after(struct gk_sim *sim, uint32_t node);
+void gk_sim_faults_chunk(struct gk_sim *sim, const struct gk_sim_packet *packet, uint32_t chunks);
 void gk_sim_faults_end(struct gk_sim *sim);
 void gk_sim_partition(struct gk_sim *sim, uint32_t proc, uint32_t shard, uint64_t length_us);
 void gk_sim_pause(struct gk_sim *sim, uint32_t node, uint64_t pause_us);
