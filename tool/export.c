@@ -173,7 +173,8 @@ static int write_out(struct export *export, struct gk_words *words)
     return gk_stdout_flush(stdout, words) == GK_E_IO ? GK_EXIT_IO : GK_EXIT_OK;
 }
 
-static int run(struct export *export, struct gk_words *words)
+/* *ret_code: the exit code.  GK_E_AGAIN: a file that was listed went away. */
+static enum gk_err run(struct export *export, int *ret_code, struct gk_words *words)
 {
     const struct gk_shards *shards = export->shards;
     enum gk_err err;
@@ -181,14 +182,16 @@ static int run(struct export *export, struct gk_words *words)
     if (!shards->one_epoch) {
         gk_words_set(words, "the shards are of several epochs: a rewind was interrupted; do it "
                             "again (gkps rewind)");
-        return GK_EXIT_CONFIG;
+        *ret_code = GK_EXIT_CONFIG;
+        return GK_E_REFUSED;
     }
     export->version = export->version_given ? export->options.version : shards->common;
     export->job = shards->list[0].archive->owner.job;
     export->spec = &shards->spec;
     export->epoch = shards->epoch;
     err = take_model(export, words);
-    return err ? gk_shards_exit(err) : write_out(export, words);
+    *ret_code = err ? gk_shards_exit(err) : write_out(export, words);
+    return err;
 }
 
 static int run_live(struct export *export, struct gk_words *words)
@@ -280,11 +283,10 @@ static int start(struct export *export, const struct gk_config *config, struct g
         return run_live(export, words);
     }
     for (int tries = 0; tries < TRIES_MAX; tries++) {
-        if (gk_shards_open(dirs, count, false, &export->shards, &code, words) == GK_OK) {
-            code = run(export, words);
-        }
+        err = gk_shards_open(dirs, count, false, &export->shards, &code, words);
+        err = err ? err : run(export, &code, words);
         /* A living server removes what it has folded: look at what is there now. */
-        if (code != GK_EXIT_CONFIG || !strstr(words->text, "No such file")) {
+        if (err != GK_E_AGAIN) {
             break;
         }
         close_model(export);

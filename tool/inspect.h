@@ -18,9 +18,10 @@ json_t *gk_inspect_worker(const char *path);
 struct gk_worker_identity;
 bool gk_inspect_identity(const char *path, struct gk_worker_identity *ret);
 
-/* A server's log alone: an object a file into `files`; false: some file is damaged. */
+/* A server's log alone: an object a file into `files`; false: some file is damaged.  *ret_gone: one
+ * that was listed went away. */
 struct gk_archive;
-bool gk_inspect_log(struct gk_archive *archive, bool records, json_t *files);
+bool gk_inspect_log(struct gk_archive *archive, bool records, json_t *files, bool *ret_gone);
 
 /* The view for people of one folder's object. */
 void gk_inspect_print(const json_t *object, FILE *out);

@@ -126,7 +126,7 @@ static void judge_end(struct scan *scan, const struct gk_words *why)
 }
 
 /* All records; at the end of the newest segment look again, a living server may be writing. */
-static void scan_segment(struct scan *scan)
+static enum gk_err scan_segment(struct scan *scan)
 {
     const struct timespec wait = {.tv_nsec = LOOK_MS * 1000000L};
     const struct gk_archive *archive = scan->archive;
@@ -136,7 +136,7 @@ static void scan_segment(struct scan *scan)
                                      &scan->reader, &scan->problem);
 
     if (err) {
-        return;
+        return err;
     }
     scan->last_version = scan->known->version;
     while (looks < LOOKS_MAX) {
@@ -160,6 +160,7 @@ static void scan_segment(struct scan *scan)
         (void)archive->place.ops->size(scan->reader.file, &scan->reader.size, &ignored);
     }
     scan->last_number = scan->reader.number;
+    return GK_OK; /* what was found is in the scan */
 }
 
 static json_t *segment_json(const struct scan *scan)
@@ -182,13 +183,14 @@ static json_t *segment_json(const struct scan *scan)
                      scan->problem.text[0] ? gk_json_string(scan->problem.text) : json_null());
 }
 
-bool gk_inspect_log(struct gk_archive *archive, bool records, json_t *files)
+bool gk_inspect_log(struct gk_archive *archive, bool records, json_t *files, bool *ret_gone)
 {
     const struct gk_known_list *segments = &archive->segments;
     struct gk_wal_rows *rows = malloc(sizeof(*rows));
     uint64_t expected = 0;
     bool good = rows != NULL;
 
+    *ret_gone = false;
     for (uint32_t i = 0; i < segments->count && rows; i++) {
         struct scan scan = {.archive = archive,
                             .known = &segments->list[i],
@@ -197,7 +199,7 @@ bool gk_inspect_log(struct gk_archive *archive, bool records, json_t *files)
                             .records = records ? json_array() : NULL};
         json_t *file;
 
-        scan_segment(&scan);
+        *ret_gone = scan_segment(&scan) == GK_E_AGAIN || *ret_gone;
         if (i > 0 && !scan.problem.text[0] && scan.known->number != expected) {
             gk_words_set(&scan.problem,
                          "it begins with record %" PRIu64

@@ -7,7 +7,6 @@
 #include "tool/json.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 enum { OPENS_MAX = 20 }; /* a living server folds: files that were listed may be gone */
 
@@ -15,6 +14,12 @@ static void set_problem(json_t *object, const struct gk_words *words)
 {
     (void)json_object_set_new(object, "ok", json_false());
     (void)json_object_set_new(object, "problem", gk_json_string(words->text));
+}
+
+/* It cannot be read, and what is in it may be good. */
+static bool is_closed(enum gk_err err)
+{
+    return err == GK_E_IO || err == GK_E_NOTFOUND || err == GK_E_AGAIN || err == GK_E_REFUSED;
 }
 
 /* 0: it cannot be told. */
@@ -33,7 +38,7 @@ static uint64_t file_bytes(const struct gk_archive *archive, const char *name)
 }
 
 static json_t *snapshot_json(struct gk_archive *archive, const struct gk_known *known,
-                             bool *ret_unreadable, struct gk_words *ret_problem)
+                             enum gk_err *ret_err, struct gk_words *ret_problem)
 {
     const struct gk_name name = gk_name_snapshot(known->epoch, known->version);
     struct gk_archived state;
@@ -54,8 +59,8 @@ static json_t *snapshot_json(struct gk_archive *archive, const struct gk_known *
         gk_archived_fini(archive, &state);
     }
     (void)json_object_set_new(object, "bytes", gk_json_integer(file_bytes(archive, name.text)));
-    *ret_unreadable = err == GK_E_IO;
-    (void)json_object_set_new(object, "unreadable", json_boolean(*ret_unreadable));
+    *ret_err = err;
+    (void)json_object_set_new(object, "unreadable", json_boolean(is_closed(err)));
     (void)json_object_set_new(object, "problem",
                               err ? gk_json_string(ret_problem->text) : json_null());
     return object;
@@ -131,8 +136,9 @@ static void inspect(struct gk_archive *archive, bool records, json_t *object, bo
 {
     json_t *files = json_array();
     struct gk_words first = {""};
-    bool unreadable = false;
+    bool unreadable = false, log_gone;
 
+    *ret_gone = false;
     (void)json_object_set_new(object, "job", gk_json_string(archive->owner.job));
     (void)json_object_set_new(object, "shard", json_integer(archive->owner.shard));
     (void)json_object_set_new(object, "servers", json_integer(archive->owner.servers));
@@ -140,16 +146,17 @@ static void inspect(struct gk_archive *archive, bool records, json_t *object, bo
     (void)json_object_set_new(object, "epoch", json_integer(archive->epoch));
     for (uint32_t i = 0; i < archive->snapshots.count; i++) {
         struct gk_words words = {""};
-        bool closed = false; /* to us: what is in it may be good */
+        enum gk_err err = GK_OK;
 
         (void)json_array_append_new(
-            files, snapshot_json(archive, &archive->snapshots.list[i], &closed, &words));
-        if (words.text[0] && (!first.text[0] || (unreadable && !closed))) {
+            files, snapshot_json(archive, &archive->snapshots.list[i], &err, &words));
+        if (words.text[0] && (!first.text[0] || (unreadable && !is_closed(err)))) {
             first = words;
-            unreadable = closed;
+            unreadable = is_closed(err);
         }
+        *ret_gone = *ret_gone || err == GK_E_AGAIN;
     }
-    if (!gk_inspect_log(archive, records, files) && (!first.text[0] || unreadable)) {
+    if (!gk_inspect_log(archive, records, files, &log_gone) && (!first.text[0] || unreadable)) {
         size_t i;
         json_t *file;
 
@@ -165,12 +172,12 @@ static void inspect(struct gk_archive *archive, bool records, json_t *object, bo
     }
     void_files(archive, files);
     (void)json_object_set_new(object, "files", files);
-    *ret_gone = strstr(first.text, "No such file") != NULL;
+    *ret_gone = *ret_gone || log_gone;
     if (first.text[0]) {
         set_problem(object, &first);
         (void)json_object_set_new(object, "unreadable", json_boolean(unreadable));
     } else {
-        *ret_gone = replay(archive, object) == GK_E_NOTFOUND;
+        *ret_gone = replay(archive, object) == GK_E_AGAIN;
     }
     if (archive->jobless && json_is_true(json_object_get(object, "ok"))) {
         gk_words_set(&first,
@@ -200,9 +207,8 @@ json_t *gk_inspect_server(const char *path, bool records)
                            "ok", 1, "problem");
         if (err) {
             set_problem(object, &words);
-            (void)json_object_set_new(object, "unreadable",
-                                      json_boolean(err == GK_E_IO || err == GK_E_NOTFOUND));
-            gone = err == GK_E_NOTFOUND;
+            (void)json_object_set_new(object, "unreadable", json_boolean(is_closed(err)));
+            gone = err == GK_E_AGAIN;
             continue;
         }
         inspect(archive, records, object, &gone);

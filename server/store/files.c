@@ -34,6 +34,13 @@ enum gk_err gk_place_failed(const struct gk_place *place, const char *name, cons
     return err;
 }
 
+enum gk_err gk_place_unopened(const struct gk_place *place, const char *name, enum gk_err err,
+                              int number, struct gk_words *words)
+{
+    err = gk_place_failed(place, name, "open it", err, number, words);
+    return err == GK_E_NOTFOUND ? GK_E_AGAIN : err;
+}
+
 void gk_place_at(const struct gk_place *place, const char *name, uint64_t offset,
                  struct gk_words *words)
 {

@@ -34,6 +34,11 @@ struct gk_name gk_name_snapshot(uint32_t epoch, uint64_t version);
 enum gk_err gk_place_failed(const struct gk_place *place, const char *name, const char *what,
                             enum gk_err err, int number, struct gk_words *words);
 
+/* The same of a file that is to be opened because it was listed.  GK_E_AGAIN in place of
+ * GK_E_NOTFOUND: it went away meanwhile, as beside a living server; list again. */
+enum gk_err gk_place_unopened(const struct gk_place *place, const char *name, enum gk_err err,
+                              int number, struct gk_words *words);
+
 /* Puts "DIR/NAME, offset N: " before the words. */
 void gk_place_at(const struct gk_place *place, const char *name, uint64_t offset,
                  struct gk_words *words);

@@ -28,7 +28,8 @@ struct gk_walk {
     uint64_t record_at; /* offset of the last given record */
 };
 
-/* The segments must hold record `number` or end with it.  GK_E_CORRUPT, GK_E_IO, GK_E_NOMEM. */
+/* The segments must hold record `number` or end with it.  GK_E_AGAIN (a file that was listed went
+ * away; gk_walk_next(), too), GK_E_CORRUPT, GK_E_IO, GK_E_NOMEM. */
 enum gk_err gk_walk_open(struct gk_walk *walk, uint64_t number, struct gk_words *words);
 void gk_walk_close(struct gk_walk *walk);
 

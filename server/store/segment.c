@@ -168,7 +168,7 @@ enum gk_err gk_reader_open(const struct gk_place *place, uint32_t epoch, uint64_
     enum gk_err err = ops->open(place->disk, reader.name.text, false, false, &reader.file, &number);
 
     if (err) {
-        return gk_place_failed(place, reader.name.text, "open it", err, number, words);
+        return gk_place_unopened(place, reader.name.text, err, number, words);
     }
     err = ops->size(reader.file, &reader.size, &number);
     if (err) {
@@ -344,7 +344,10 @@ enum gk_err gk_reader_headless(const struct gk_place *place, uint32_t epoch, uin
     enum gk_err err =
         place->ops->open(place->disk, reader.name.text, false, false, &reader.file, &number);
 
-    err = err ? err : place->ops->size(reader.file, &reader.size, &number);
+    if (err) {
+        return gk_place_unopened(place, reader.name.text, err, number, words);
+    }
+    err = place->ops->size(reader.file, &reader.size, &number);
     err = err ? gk_place_failed(place, reader.name.text, "read it", err, number, words)
               : gk_reader_rest(place, &reader, ret, words);
     gk_reader_close(place, &reader);

@@ -53,7 +53,7 @@ struct gk_reader {
 };
 
 /* GK_E_CORRUPT: there is no whole header; GK_E_INVALID: one that the name contradicts;
- * GK_E_UNSUPPORTED; GK_E_IO.  Words name the file. */
+ * GK_E_AGAIN: the file went away; GK_E_UNSUPPORTED; GK_E_IO.  Words name the file. */
 enum gk_err gk_reader_open(const struct gk_place *place, uint32_t epoch, uint64_t version,
                            struct gk_reader *ret, struct gk_words *words);
 void gk_reader_close(const struct gk_place *place, struct gk_reader *reader);

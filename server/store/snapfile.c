@@ -122,7 +122,7 @@ enum gk_err gk_snapreader_open(const struct gk_place *place, uint32_t epoch, uin
     enum gk_err err = ops->open(place->disk, reader.name.text, false, false, &reader.file, &number);
 
     if (err) {
-        return gk_place_failed(place, reader.name.text, "open it", err, number, words);
+        return gk_place_unopened(place, reader.name.text, err, number, words);
     }
     err = ops->size(reader.file, &size, &number);
     err = err ? err : ops->read(reader.file, 0, bytes, sizeof(bytes), &number);

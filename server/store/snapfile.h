@@ -42,7 +42,9 @@ struct gk_snapreader {
     const uint8_t *sums;
 };
 
-/* Header only.  GK_E_CORRUPT, GK_E_IO, GK_E_NOMEM: nothing is open. */
+/* Header only.  GK_E_AGAIN (the file went away), GK_E_CORRUPT, GK_E_IO, GK_E_NOMEM: nothing is
+ * open.
+ */
 enum gk_err gk_snapreader_open(const struct gk_place *place, uint32_t epoch, uint64_t version,
                                struct gk_snapreader *ret, struct gk_words *words);
 

@@ -258,3 +258,50 @@ Test(store_archive, damage_is_named)
                  GK_E_NOTFOUND);
     past_end(&past);
 }
+
+static void take_away(const struct past *past, struct gk_name name)
+{
+    char path[160];
+
+    (void)snprintf(path, sizeof(path), "%s/%s", past->path, name.text);
+    cr_assert_eq(unlink(path), 0);
+}
+
+static void expect_gone(enum gk_err err, const struct gk_words *words, struct gk_name name)
+{
+    cr_assert(err == GK_E_AGAIN, "%s: %s", gk_err_name(err), words->text);
+    cr_assert(strstr(words->text, name.text), "%s", words->text);
+}
+
+/* Beside a living server it is gone between the list and the look; the log does not end there. */
+Test(store_archive, a_file_that_was_listed_went_away)
+{
+    const struct gk_archive_wish oldest = {.version = GK_ARCHIVE_NEWEST, .from_oldest = true};
+    const struct gk_archive_wish newest = {.version = GK_ARCHIVE_NEWEST};
+    const struct gk_archive_wish never = {.version = ROUNDS + 1};
+    struct past past;
+    struct gk_archive *archive;
+    struct gk_archived state;
+    struct gk_words words = {""};
+    struct gk_known known;
+
+    past_begin(&past, 1);
+    archive = archive_of(&past, false);
+    cr_assert(archive->segments.count > 2 && archive->snapshots.count > 2);
+    known = archive->segments.list[1];
+    take_away(&past, gk_name_segment(known.epoch, known.version));
+    expect_gone(gk_archive_read(archive, &oldest, &state, &words), &words,
+                gk_name_segment(known.epoch, known.version));
+    known = archive->snapshots.list[archive->snapshots.count - 1];
+    take_away(&past, gk_name_snapshot(known.epoch, known.version));
+    expect_gone(gk_archive_read(archive, &newest, &state, &words), &words,
+                gk_name_snapshot(known.epoch, known.version));
+    expect_gone(gk_archive_snapshot(archive, &known, &state, &words), &words,
+                gk_name_snapshot(known.epoch, known.version));
+    gk_archive_close(archive);
+    /* A version that cannot be reached is another matter: nobody need look again. */
+    archive = archive_of(&past, false);
+    cr_assert_eq(gk_archive_read(archive, &never, &state, &words), GK_E_NOTFOUND);
+    gk_archive_close(archive);
+    past_end(&past);
+}
