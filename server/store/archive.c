@@ -4,6 +4,7 @@
  * goes on to an older one, as the server's own start does. */
 #include "server/store/archive.h"
 
+#include "server/store/owner.h"
 #include "server/store/replay.h"
 #include "server/store/snapfile.h"
 
@@ -33,36 +34,6 @@ static enum gk_err check_owner(const struct gk_archive *archive, struct gk_words
         return GK_E_CORRUPT;
     }
     return GK_OK;
-}
-
-static enum gk_err read_owner(struct gk_archive *archive, struct gk_words *words)
-{
-    const struct gk_place *place = &archive->place;
-    uint8_t bytes[GK_WAL_SEGMENT_BYTES];
-    struct gk_file *file;
-    uint32_t crc;
-    int number = 0;
-    enum gk_err err = place->ops->open(place->disk, GK_STORE_JOB, false, false, &file, &number);
-
-    if (err == GK_E_NOTFOUND) {
-        gk_words_set(words, "%s holds no shard: there is no file %s", place->directory,
-                     GK_STORE_JOB);
-        return err;
-    }
-    if (err) {
-        return gk_place_failed(place, GK_STORE_JOB, "open it", err, number, words);
-    }
-    err = place->ops->read(file, 0, bytes, sizeof(bytes), &number);
-    place->ops->close_file(file);
-    if (err) {
-        return gk_place_failed(place, GK_STORE_JOB, "read it", err, number, words);
-    }
-    err = gk_wal_segment_decode(bytes, GK_WAL_FILE_JOB, &archive->owner, &crc, words);
-    err = err ? err : check_owner(archive, words);
-    if (err) {
-        gk_place_at(place, GK_STORE_JOB, 0, words);
-    }
-    return err;
 }
 
 static void split_epochs(struct gk_known_list *known, struct gk_known_list *older, uint32_t epoch)
@@ -149,10 +120,28 @@ static enum gk_err adopt_owner(struct gk_archive *archive, struct gk_words *word
         }
     }
     if (err || archive->jobless) {
-        return err ? err : check_owner(archive, words);
+        return err;
     }
-    *words = missing;
-    return GK_E_NOTFOUND;
+    err = gk_owner_none(&archive->place, &archive->snapshots, words);
+    if (!err) {
+        *words = missing;
+        err = GK_E_NOTFOUND;
+    }
+    return err;
+}
+
+static enum gk_err read_owner(struct gk_archive *archive, struct gk_words *words)
+{
+    enum gk_err err = gk_owner_read(&archive->place, &archive->owner, words);
+
+    err = err == GK_E_NOTFOUND ? adopt_owner(archive, words) : err;
+    if (!err) {
+        err = check_owner(archive, words);
+        if (err && !archive->jobless) {
+            gk_place_at(&archive->place, GK_STORE_JOB, 0, words);
+        }
+    }
+    return err;
 }
 
 static enum gk_err open_files(struct gk_archive *archive, struct gk_words *words)
@@ -161,7 +150,6 @@ static enum gk_err open_files(struct gk_archive *archive, struct gk_words *words
     int number = 0;
     enum gk_err err = read_owner(archive, words);
 
-    err = err == GK_E_NOTFOUND ? adopt_owner(archive, words) : err;
     if (!err && archive->locked) {
         err = place->ops->lock(place->disk, GK_STORE_LOCK, &number);
         if (err == GK_E_BUSY) {

@@ -2,7 +2,7 @@
  * model out of it or wind it back.
  *
  * Nothing is written here, and without the lock it works beside a living server.  What that server
- * removes meanwhile gives GK_E_NOTFOUND: open again.  What it is writing just now looks like a torn
+ * removes meanwhile gives GK_E_AGAIN: open again.  What it is writing just now looks like a torn
  * tail, and is told as one. */
 #ifndef GK_SERVER_STORE_ARCHIVE_H
 #define GK_SERVER_STORE_ARCHIVE_H
@@ -27,8 +27,10 @@ struct gk_archive {
     struct gk_words headless; /* why the newest segment was left out; empty: it was not */
 };
 
-/* Opens `directory`.  GK_E_NOTFOUND: it is not there, or holds no shard.  GK_E_BUSY: `lock`, and a
- * living process has it.  GK_E_CORRUPT, GK_E_IO, GK_E_LIMIT, GK_E_NOMEM; words name the file. */
+/* Opens `directory`.  GK_E_NOTFOUND: it is not there, or holds no shard.  GK_E_REFUSED: snapshots,
+ * and nothing that says whose they are.  GK_E_BUSY: `lock`, and a living process has it.
+ * GK_E_AGAIN: a file that was listed went away.  GK_E_CORRUPT, GK_E_IO, GK_E_LIMIT, GK_E_NOMEM;
+ * words name the file. */
 enum gk_err gk_archive_open(const char *directory, bool lock, const struct gk_vector_ops *ops,
                             struct gk_archive **ret_archive, struct gk_words *words);
 /* The same of a directory that is open: its disk is taken, also on failure. */
@@ -58,7 +60,8 @@ struct gk_archived {
  *
  * GK_E_NOTFOUND: that version cannot be reached, words say which can.  Without any version: an
  * image that is not initialised for GK_ARCHIVE_NEWEST, else GK_E_NOTFOUND.  GK_E_CORRUPT: file and
- * offset of what is damaged.  GK_E_IO, GK_E_NOMEM. */
+ * offset of what is damaged.  GK_E_AGAIN: a file that was listed went away.  GK_E_IO, GK_E_NOMEM.
+ */
 enum gk_err gk_archive_read(struct gk_archive *archive, const struct gk_archive_wish *wish,
                             struct gk_archived *ret, struct gk_words *words);
 

@@ -1,5 +1,6 @@
 /* Whose directory it is: the file JOB, written once, and the header of every other file. */
 #include "server/store/internal.h"
+#include "server/store/owner.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -52,29 +53,17 @@ static enum gk_err write_job(struct gk_store *store, struct gk_words *words)
 
 enum gk_err gk_store_check_job(struct gk_store *store, struct gk_words *words)
 {
-    const struct gk_disk_ops *ops = store->place.ops;
+    struct gk_known_list *segments = &store->shared->segments;
+    struct gk_known_list *snapshots = &store->shared->snapshots;
     struct gk_wal_segment owner;
-    uint8_t bytes[GK_WAL_SEGMENT_BYTES];
-    struct gk_file *file;
-    uint32_t crc;
-    int number = 0;
-    enum gk_err err = ops->open(store->place.disk, GK_STORE_JOB, false, false, &file, &number);
+    enum gk_err err = gk_owner_read(&store->place, &owner, words);
 
-    if (err == GK_E_NOTFOUND) {
-        return write_job(store, words);
+    if (err == GK_E_NOTFOUND) { /* the directory is new, or its log says whose it is */
+        err = gk_place_list(&store->place, segments, snapshots, words);
+        if (!err && segments->count == 0) {
+            err = gk_owner_none(&store->place, snapshots, words);
+        }
+        return err ? err : write_job(store, words);
     }
-    if (err) {
-        return gk_place_failed(&store->place, GK_STORE_JOB, "open it", err, number, words);
-    }
-    err = ops->read(file, 0, bytes, sizeof(bytes), &number);
-    ops->close_file(file);
-    if (err) {
-        return gk_place_failed(&store->place, GK_STORE_JOB, "read it", err, number, words);
-    }
-    err = gk_wal_segment_decode(bytes, GK_WAL_FILE_JOB, &owner, &crc, words);
-    if (err) {
-        gk_place_at(&store->place, GK_STORE_JOB, 0, words);
-        return err;
-    }
-    return gk_store_check_owner(store, GK_STORE_JOB, &owner, words);
+    return err ? err : gk_store_check_owner(store, GK_STORE_JOB, &owner, words);
 }

@@ -165,6 +165,22 @@ def test_a_missing_job_file_is_written_anew():
             expect(code == 0, f"{code}\n{out}{err}")
 
 
+def test_snapshots_alone_are_refused():
+    for servers in (1, 2):
+        with tempfile.TemporaryDirectory() as folder:
+            finished_job(folder, "--servers", servers)
+            path = os.path.join(folder, f"server-{servers - 1}")
+            for name in os.listdir(path):
+                if not name.startswith("snap-"):
+                    os.remove(os.path.join(path, name))
+            left = sorted(os.listdir(path))
+            for command in (("run", "--state-dir", folder), ("inspect", folder), ("export", folder, "-o", f"{folder}/m.npz")):
+                code, out, err = gkps(*command)
+                expect(code == 78 and re.search(r"JOB and the log behind that \(wal-0-\d+\.log\) are missing", out + err)
+                       and "LOST_SHARD" not in err, f"{command}: {code}\n{out}{err}")
+            expect(sorted(os.listdir(path)) == left, f"{left} became {sorted(os.listdir(path))}")
+
+
 def test_fresh_removes_what_is_ours():
     with tempfile.TemporaryDirectory() as top:
         folder = os.path.join(top, "job")

@@ -305,3 +305,25 @@ Test(store_archive, a_file_that_was_listed_went_away)
     gk_archive_close(archive);
     past_end(&past);
 }
+
+Test(store_archive, snapshots_alone_are_no_empty_folder)
+{
+    struct past past;
+    struct gk_archive *archive;
+    struct gk_words words = {""};
+
+    past_begin(&past, 1);
+    archive = archive_of(&past, false);
+    for (uint32_t i = 0; i < archive->segments.count; i++) {
+        const struct gk_known *known = &archive->segments.list[i];
+
+        take_away(&past, gk_name_segment(known->epoch, known->version));
+    }
+    gk_archive_close(archive);
+    take_away(&past, (struct gk_name){GK_STORE_JOB});
+    cr_assert_eq(gk_archive_open(past.path, false, gk_vector_reference(), &archive, &words),
+                 GK_E_REFUSED);
+    cr_assert(strstr(words.text, "the file JOB and the log behind that (wal-0-125.log)"), "%s",
+              words.text);
+    past_end(&past);
+}

@@ -424,6 +424,38 @@ Test(store_damage, the_log_is_missing)
 }
 
 /* A log that gives other planes than the hash in it says is found at the next hash. */
+/* Not an empty directory: whoever took it for one would begin the shard anew. */
+Test(store_damage, snapshots_without_log_and_job)
+{
+    for (int epoch = 0; epoch < 2; epoch++) {
+        struct job *job = small_job(1);
+        struct gk_store_setup setup;
+        struct gk_disk *disk = folded(job, 80, &setup);
+        struct rig_open open;
+
+        for (int i = 0; i < DISK_FILES_MAX; i++) {
+            struct disk_name *name = &disk->names[i];
+            bool snapshot = name->inode && strncmp(name->text, "snap-", 5) == 0;
+
+            if (name->inode && !snapshot) {
+                disk_unlink_inode(name->inode);
+                name->inode = NULL;
+            } else if (snapshot && epoch > 0) { /* as a rewind leaves them, which have no log yet */
+                name->text[5] = '1';
+            }
+        }
+        rig_open(&open, setup);
+        cr_assert(open.err == GK_E_REFUSED, "%s: %s", gk_err_name(open.err), open.words.text);
+        cr_assert(strstr(open.words.text, epoch ? "JOB and the log behind that (wal-1-"
+                                                : "JOB and the log behind that (wal-0-"),
+                  "%s", open.words.text);
+        cr_assert(!disk_find(disk->names, "JOB"), "nothing is written there");
+        rig_close(&open);
+        disk_free(disk);
+        job_free(job);
+    }
+}
+
 Test(store_damage, a_hash_that_differs)
 {
     struct job *job = small_job(7);
