@@ -71,7 +71,8 @@ enum gk_err gk_journal_open(const struct gk_journal_setup *setup, struct gk_jour
     const struct gk_server_options *options = setup->options;
     struct gk_journal *journal = calloc(1, sizeof(*journal));
     struct gk_store_setup store_setup = {
-        .disk_ops = gk_disk_system(),
+        .disk_ops = setup->disk_ops ? setup->disk_ops : gk_disk_system(),
+        .disk = setup->disk,
         .directory = options->state_dir,
         .job = options->job,
         .shard = (uint32_t)options->shard,
@@ -89,11 +90,12 @@ enum gk_err gk_journal_open(const struct gk_journal_setup *setup, struct gk_jour
     int number = 0;
 
     if (!journal) {
+        store_setup.disk_ops->close(store_setup.disk);
         gk_words_set(words, "no memory for the state directory");
         return GK_E_NOMEM;
     }
     journal->setup = *setup;
-    err = gk_disk_open(options->state_dir, true, &store_setup.disk, &number);
+    err = setup->disk ? GK_OK : gk_disk_open(options->state_dir, true, &store_setup.disk, &number);
     if (err) {
         gk_words_set(words, "state directory %.200s: %s", options->state_dir, strerror(number));
         goto out;

@@ -13,6 +13,8 @@ struct gk_journal;
 struct gk_journal_setup { /* borrowed, all but `options` until gk_journal_free() */
     const struct gk_server_options *options;
     const struct gk_vector_ops *ops;
+    const struct gk_disk_ops *disk_ops; /* both NULL: the system's files in --state-dir; else the */
+    struct gk_disk *disk;               /* disk is taken, also on failure, and the folder a name */
     enum gk_err (*allocate)(void *context, const struct gk_image *image,
                             struct gk_server_memory *ret_memory, struct gk_words *words);
     /* WRITE_DONE and SYNCED, as events for the core; words live during the call. */
