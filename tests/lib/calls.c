@@ -223,6 +223,33 @@ static void test_tensor_calls(void)
     gkps_close(gkps);
 }
 
+/* More elements than any job can have, also when their number overflows. */
+static void test_huge_models(void)
+{
+    static const uint64_t dims[] = {1u << 31, 1u << 31};
+    struct gkps_tensor list[4];
+    struct gkps_start start = {.size = sizeof(start)};
+    float memory = 0;
+
+    rig_case("huge models");
+    for (size_t count = 1; count <= 4; count++) {
+        struct gkps *gkps = open_handle();
+
+        for (size_t i = 0; i < count; i++) {
+            static const char *const names[] = {"a", "b", "c", "d"};
+
+            list[i] = (struct gkps_tensor){.size = sizeof(list[i]),
+                                           .name = names[i],
+                                           .dims = dims,
+                                           .dims_count = 2,
+                                           .params = &memory};
+        }
+        rig_check(gkps_tensors(gkps, list, count) == GKPS_OK, "%s", gkps_error(gkps, NULL));
+        expect(gkps, gkps_start(gkps, &start), GKPS_E_CONFIG, 64, "params_count");
+        gkps_close(gkps);
+    }
+}
+
 /* Stages. */
 
 enum call {
@@ -479,6 +506,7 @@ int main(int argc, char **argv)
     test_variables();
     test_tensor_values();
     test_tensor_calls();
+    test_huge_models();
     test_null_handle();
     test_stages();
     test_failed_program();

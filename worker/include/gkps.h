@@ -116,7 +116,8 @@ struct gkps_config {
     void *log_context;
     /* The handle cannot go on, also while no call of it is under way.  Once at most, from a thread
      * of the library, which must not be kept; not for what a call has given as its result before
-     * there were threads, nor because of gkps_close().  May be NULL. */
+     * there were threads, nor because of gkps_close().  May call gkps_stop() alone.
+     * May be NULL. */
     void (*ended)(void *context, int exit_code, const char *words);
     void *ended_context;
     const char *device; /* where bound memory lies: "cpu"; NULL: that */
