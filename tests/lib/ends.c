@@ -548,9 +548,7 @@ int main(int argc, char **argv)
     test_failures();
     test_bad_beginnings();
     test_stops();
-#if !defined(__SANITIZE_THREAD__) /* it has a thread of its own */
     test_threads_take_no_signals();
-#endif
     test_closes();
     launcher_gone(true);
     launcher_gone(false);
