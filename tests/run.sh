@@ -71,7 +71,7 @@ build_and_test() {
     rm -f "$junit"
     # shellcheck disable=SC2086
     code=0
-    (cd "$root" && ctest --preset "$preset" -j4 $selection --output-junit "$junit") || code=$?
+    (cd "$root" && ctest --preset "$preset" -j6 $selection --output-junit "$junit") || code=$?
     counts=$(python3 "$root/tests/count.py" "$junit" "$root/build/$preset-failures.txt") || counts="0 1"
     passed=$((passed + ${counts% *}))
     failed=$((failed + ${counts#* }))

@@ -271,7 +271,9 @@ Test(daemon_options, servers)
         cr_expect(!addresses.text && !addresses.list && addresses.count == 0);
     }
     for (int i = 0; i <= GK_SERVERS_MAX; i++) {
-        (void)snprintf(many + strlen(many), 16, "tcp://a:%d,", i + 1);
+        size_t used = strlen(many);
+
+        (void)snprintf(many + used, sizeof(many) - used, "tcp://a:%d,", i + 1);
     }
     load(1, (const char *const[]){"--servers", many, NULL, NULL});
     cr_expect_eq(gk_settings_addresses(&place, &addresses, &exit_code, &words), GK_E_CONFIG);
