@@ -96,6 +96,8 @@ def main():
         loss.backward()
         optimizer.step(samples=args.batch, loss=loss)
         warmup.step()
+        if optimizer.finished:  # gkps run --steps
+            break
 
     if optimizer.rank == 0:
         with torch.no_grad():

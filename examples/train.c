@@ -84,7 +84,7 @@ static int train(struct gkps *gkps)
     if (!start.resumed) {
         generator = 1 + start.rank;
     }
-    for (step.version = start.step; step.version < STEPS;) {
+    for (step.version = start.step; step.version < STEPS && !step.finished;) {
         step.loss = compute_gradient();
         if (gkps_step(gkps, &step)) {
             return 1;

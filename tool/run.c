@@ -142,7 +142,7 @@ static void say_saved(const struct gk_run_options *options, FILE *out)
     struct gk_words words; /* on one line, whatever the name of the file */
 
     if (!options->summary) {
-        (void)fprintf(out, "nothing was saved (--summary FILE keeps these numbers)\n");
+        (void)fprintf(out, "these numbers were not saved (--summary FILE keeps them)\n");
     } else if (strcmp(options->summary, "-") != 0) {
         gk_words_set(&words, "summary saved to %s", options->summary);
         (void)fprintf(out, "%s\n", words.text);

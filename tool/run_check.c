@@ -276,10 +276,6 @@ const char *gk_run_check(const struct gk_run_config *run, bool *ret_data, struct
                      "has no meaning with a command: that is a matter of the program itself");
         return name;
     }
-    if (options->nonfinite != 0) {
-        gk_words_set(words, "only abort is supported so far");
-        return "nonfinite";
-    }
     if (options->job && gk_job_name_check(options->job, words)) {
         return "job";
     }

@@ -1,7 +1,8 @@
 /* A round: the pushes of one step become one version.
  *
  *   COLLECTING --all active ranks--> SUMMING --SUM_DONE--> WRITING --WRITE_DONE--> APPLYING
- * --APPLY_DONE--> COLLECTING
+ *       ^                                                                              |
+ *       +----------------------------------APPLY_DONE----------------------------------+
  *
  * SUMMING and WRITING lock the pushes.  WRITE_DONE is the commit: version, verdicts and optimizer
  * step change together, the pushes are forgotten.  The planes follow with APPLY; nobody is served

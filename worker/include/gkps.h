@@ -87,7 +87,7 @@ GKPS_API const char *gkps_version(void);
 
 /* The words of the last failure of this handle; NULL: of the last gkps_open() of this thread.  "":
  * there was none.  One line, valid until the next call.  The exit code, from sysexits.h and
- * docs/exit-codes.md, goes to *ret_exit_code unless that is NULL.  Any handle, also after fork. */
+ * docs/run.md, goes to *ret_exit_code unless that is NULL.  Any handle, also after fork. */
 GKPS_API const char *gkps_error(const struct gkps *gkps, int *ret_exit_code);
 
 /* Opening. */
