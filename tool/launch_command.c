@@ -164,8 +164,8 @@ bool gk_launch_command_ended(struct gk_launch *launch, const struct gk_child *ch
     gk_launch_say(
         launch, GK_LOG_ERROR, "RUN-WORKER-MISSING",
         "worker %u ended with code 0 but had not left the job, so that rank %u is missing "
-        "for the others: a program has to call gkps_leave() or gkps_close() (in Python: "
-        "close()) before it ends%s%s; the run ends",
+        "for the others: a program has to call gkps_leave() (in Python: leave()) before it "
+        "ends%s%s; the run ends",
         child->index, child->index, child->death[0] ? "; it told: " : "", child->death);
     gk_launch_drain(launch, GK_EXIT_PEER);
     return true;

@@ -1,6 +1,5 @@
 #include "worker/train.h"
 
-#include "common/assert.h"
 #include "common/exit.h"
 #include "common/log.h"
 #include "worker/include/gkps.h"
@@ -39,12 +38,17 @@ static int open_library(const struct gk_worker_options *options, struct gk_watch
     const struct gkps_config config = {.size = sizeof(config),
                                        .flags = GKPS_NO_ENVIRONMENT,
                                        .settings = settings,
-                                       .settings_count = settings ? count : 0,
+                                       .settings_count = count,
                                        .ended = gk_watch_ended,
                                        .ended_context = watch,
                                        .arithmetic = gk_layers_cpu()->fingerprint()};
-    int code = gkps_open(&config, ret_gkps);
+    int code = GKPS_E_INTERNAL;
 
+    if (settings) {
+        code = gkps_open(&config, ret_gkps);
+    } else {
+        gk_log(GK_LOG_ERROR, "WORKER-EXIT", "no memory for the settings");
+    }
     free(settings);
     return code;
 }
@@ -179,13 +183,13 @@ static int run(struct gkps *gkps, const struct gk_worker_options *options,
     return train(gkps, options, trainer, &start);
 }
 
-/* What gkps_open() could not say to the launcher, for it had no handle. */
+/* Of the process; gkps_open() has left it where NULL finds it. */
 static int exit_code_of(const struct gkps *gkps, int code)
 {
     int exit_code;
 
     (void)gkps_error(gkps, &exit_code);
-    return code ? exit_code : GK_EXIT_OK;
+    return code == GKPS_OK ? GK_EXIT_OK : exit_code ? exit_code : GK_EXIT_INTERNAL;
 }
 
 int gk_train(const struct gk_worker_options *options, uint32_t rank, struct gk_trainer *trainer)

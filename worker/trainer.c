@@ -10,7 +10,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 struct gk_trainer {
     const struct gk_worker_options *options;
@@ -19,9 +18,6 @@ struct gk_trainer {
     struct gk_model *model;
     struct gk_spec spec;      /* its model table alone */
     float *params, *gradient; /* d floats each */
-    uint32_t *samples;        /* batch */
-    uint32_t *labels;         /* batch */
-    float *inputs;            /* batch x features */
 };
 
 static enum gk_err open_data(struct gk_trainer *trainer, int *ret_exit, struct gk_words *words)

@@ -33,7 +33,7 @@ float *gk_trainer_gradient(struct gk_trainer *trainer);
 /* What the model keeps beside the parameters, and must survive with them; 0 of them: nothing. */
 float *gk_trainer_aux(struct gk_trainer *trainer, uint64_t *ret_count);
 
-/* One line about what was opened: data, model, operator, tables, memory. */
+/* One line about what was opened: data, model, operator, BLAS. */
 void gk_trainer_describe(const struct gk_trainer *trainer, struct gk_words *ret_words);
 
 /* How the data was split; "" when there is nothing to say. */

@@ -59,6 +59,7 @@ static void step_done(void *context, void *job)
                                     .exit_code = step->exit_code,
                                     .words = step->words.text};
 
+    engine->selected = step->selected;
     if (step->push) {
         report_step(engine, step);
         step->push = NULL; /* the core takes it */

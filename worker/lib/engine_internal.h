@@ -90,7 +90,8 @@ struct gk_engine {
     struct gk_worker_report report;
     struct gk_worker_event events[GK_ENGINE_EVENTS_MAX];
     struct gk_feed feed;
-    struct gk_flat_step step; /* under way */
+    struct gk_flat_step step; /* under way: the compute thread's until it is done */
+    uint64_t selected;        /* of the last one that was done */
     double loss;
     uint64_t compute_us; /* between the turns before it */
     struct gk_keeper keeper;

@@ -63,7 +63,7 @@ void gk_engine_publish(struct gk_engine *engine)
     shared->view.turn = engine->next;
     shared->view.version = engine->next_version;
     shared->view.rank = engine->report.rank;
-    shared->view.selected = engine->step.selected;
+    shared->view.selected = engine->selected;
     shared->view.stopped = engine->stopped;
     shared->view.exit_code = engine->exit_code;
     shared->view.words = engine->words;

@@ -7,8 +7,9 @@
  *
  * It has no lock: one thread at a time, in this order.  Opening, and gk_flat_set_rank(), on the
  * loop thread before the first computation.  Then make_init, step and persist, which block for as
- * long as they compute, on the compute thread, one at a time; and install, reset and drop_initial
- * on the loop thread while none of those runs.  What gk_flat_spec() and its like show does not
+ * long as they compute, one at a time, the first on the program's thread, the others on the compute
+ * thread; and install, reset and drop_initial, on the loop thread or, install alone, on the
+ * program's, while none of those runs.  What gk_flat_spec() and its like show does not
  * change after opening: any thread. */
 #ifndef GK_WORKER_LIB_FLAT_H
 #define GK_WORKER_LIB_FLAT_H

@@ -1,7 +1,7 @@
 /* What the core wants kept goes through here: into the slot of --state-dir, or, without one, no
  * further than the memory of the process.  Part of the shell: it logs.  Loop thread. */
-#ifndef GK_WORKER_KEEPER_H
-#define GK_WORKER_KEEPER_H
+#ifndef GK_WORKER_LIB_KEEPER_H
+#define GK_WORKER_LIB_KEEPER_H
 
 #include "common/net/compute.h"
 #include "worker/core/worker.h"

@@ -4,7 +4,6 @@
 #include "common/shown.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

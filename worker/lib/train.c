@@ -1,7 +1,6 @@
 #include "worker/lib/handle.h"
 
 #include "common/assert.h"
-#include "common/bits.h"
 #include "common/exit.h"
 #include "common/limits.h"
 #include "common/log.h"
@@ -11,7 +10,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
