@@ -182,6 +182,34 @@ class Calls(unittest.TestCase):
         self.assertEqual(refused, ["another thread is in a call of this worker: one at a time"])
         worker.close()
 
+    def test_closed_amid_a_call(self):
+        """By another thread, and by a signal handler of the same: the handle lives until the call has returned."""
+        for by_signal in (False, True):
+            worker, _, _ = worker_with()
+            worker.start()
+            stub.calls()
+            stub.wait_ms(100)
+            stub.fail("wait", _abi.E_TIMEOUT, 1000)
+
+            def close():
+                worker.close()
+                self.assertTrue(worker.closed)
+                calls.extend(stub.calls())
+                stub.fail("wait", _abi.E_STOPPED)
+            calls = []
+            main = threading.main_thread().ident
+            former = signal.signal(signal.SIGUSR1, lambda *args: close())
+            timer = threading.Timer(0.05, (lambda: signal.pthread_kill(main, signal.SIGUSR1)) if by_signal else close)
+            timer.start()
+            with self.assertRaises(gkps.StoppedError):
+                worker.wait()
+            timer.join()
+            signal.signal(signal.SIGUSR1, former)
+            self.assertEqual([call for call in calls + stub.calls() if call != "wait"], ["stop", "close"])
+            self.assertNotIn("close", calls)
+            with self.assertRaisesRegex(gkps.ArgumentError, "closed"):
+                worker.wait()
+
     def test_log_lines(self):
         lines = []
         worker, _, _ = worker_with(log=lambda level, line: lines.append((level, line)))
@@ -241,6 +269,26 @@ worker.start()
         code, out, _ = self.run_script("library.stub_fail(b'fail', 1, 1)\nraise gkps.StateError('of the\\nscript')")
         self.assertEqual((code, out), (78, "open tensors start fail stop close 78 StateError: of the script"))
         self.assertIn("ZeroDivisionError", err)
+
+    def test_a_script_that_fails_under_another_hook(self):
+        code, out, _ = self.run_script("sys.excepthook = lambda *args: None\n1 / 0")
+        self.assertEqual((code, out), (1, "open tensors start fail close 1 ZeroDivisionError: division by zero"))
+
+    def test_a_thread_that_fails(self):
+        script = """
+import threading
+def run():
+    {}
+    raise gkps.StateError("of a thread")
+thread = threading.Thread(target=run)
+thread.start()
+thread.join()
+"""
+        code, _, err = self.run_script(script.format("worker.note('trains')"))
+        self.assertEqual(code, 78)
+        self.assertIn("StateError: of a thread", err)
+        code, out, _ = self.run_script(script.format("pass"))  # what it is for has nothing to do with the training
+        self.assertEqual((code, out), (0, "open tensors start leave close "))
 
     def test_an_error_ends_with_its_exit_code(self):
         code, out, err = self.run_script("library.stub_fail(b'step', 5, 1)\nworker.step()")

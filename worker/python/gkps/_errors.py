@@ -1,6 +1,7 @@
 """One exception class for each code of the library."""
 import ctypes
 import sys
+import threading
 from types import TracebackType
 from typing import Any, Dict, Optional, Type
 
@@ -127,12 +128,31 @@ class _Hook:
 
     def __init__(self) -> None:
         self.former: Any = None
+        self.former_of_threads: Any = None
         self.error: Optional[BaseException] = None  # that nobody has caught
+        self.thread_error: Optional[BaseException] = None  # that has ended a thread which used a worker
+        self._thread = threading.local()
 
     def install(self) -> None:
         if self.former is None:
             self.former = sys.excepthook
             sys.excepthook = self
+            self.former_of_threads = threading.excepthook
+            threading.excepthook = self._of_thread
+
+    def uses_worker(self) -> None:
+        """This thread does: the training fails with it."""
+        self._thread.uses_worker = True
+
+    def failure(self) -> Optional[BaseException]:
+        """What the script has failed with, at the end of Python.  Python's own note of it counts as well: something may have
+        put another hook in our place."""
+        return self.error or getattr(sys, "last_value", None) or self.thread_error
+
+    def _of_thread(self, args: Any) -> None:
+        if getattr(self._thread, "uses_worker", False) and args.exc_type is not SystemExit:
+            self.thread_error = args.exc_value or args.exc_type()
+        self.former_of_threads(args)
 
     def __call__(self, kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> None:
         self.error = error

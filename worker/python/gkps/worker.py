@@ -125,6 +125,8 @@ class Worker:
         _errors.hook.install()
         self._library = _abi.library()
         self._busy = threading.Lock()
+        self._ending = threading.RLock()  # between stop() and the end of the handle
+        self._closing = False  # the call that is under way closes on its way out
         self._names: List[str] = []
         self._bound: List[List[Optional[_memory.Memory]]] = []
         self._aux: Optional[_memory.Memory] = None
@@ -147,21 +149,26 @@ class Worker:
         code = self._library.gkps_open(ctypes.byref(config), ctypes.byref(handle))
         if code:
             raise _errors.last_error(self._library, None, code)
-        self._handle = handle.value
         self._pid = os.getpid()
+        self._handle = handle.value
 
     # How calls are made.
 
     @contextmanager
     def _use(self) -> Iterator[int]:
-        if self._handle is None:
+        if self.closed:
             raise ArgumentError("this worker is closed")
         if not self._busy.acquire(blocking=False):
             raise ArgumentError("another thread is in a call of this worker: one at a time")
         try:
+            if self._handle is None:
+                raise ArgumentError("this worker is closed")
+            _errors.hook.uses_worker()
             yield self._handle
         finally:
             self._busy.release()
+            if self._closing:
+                self.close()
 
     def _check(self, code: int) -> None:
         if code == _abi.OK:
@@ -380,8 +387,9 @@ class Worker:
 
     def stop(self, exit_code: int = 69) -> None:
         """Every wait, under way or to come, fails with StoppedError.  From any thread."""
-        if self._handle is not None:
-            self._library.gkps_stop(self._handle, exit_code)
+        with self._ending:
+            if self._handle is not None:
+                self._library.gkps_stop(self._handle, exit_code)
 
     def fail(self, words: str, exit_code: int = 1) -> None:
         """This program cannot go on, for a reason of its own: words and exit code go to the launcher and the log."""
@@ -401,8 +409,25 @@ class Worker:
 
     def close(self) -> None:
         """Ends threads and connections.  Without leave() before it this rank is missed: the others wait for its next
-        life."""
-        handle, self._handle = self._handle, None
+        life.  From another thread, or a signal handler, it ends the call that is under way, as stop() does."""
+        if self._handle is None:
+            return
+        if self._pid != os.getpid():  # the thread of that call is not here
+            self._free()
+            return
+        self._closing = True
+        if not self._busy.acquire(blocking=False):
+            self.stop()
+            if not self._busy.acquire(blocking=False):
+                return
+        try:
+            self._free()
+        finally:
+            self._busy.release()
+
+    def _free(self) -> None:
+        with self._ending:
+            handle, self._handle = self._handle, None
         if handle is not None:
             _started_workers.discard(self)
             self._library.gkps_close(handle)
@@ -411,12 +436,12 @@ class Worker:
 
     @property
     def closed(self) -> bool:
-        return self._handle is None
+        return self._handle is None or self._closing
 
     @property
     def usable(self) -> bool:
         """Started, and neither left, closed nor ended by an error."""
-        return self._handle is not None and self._started and not (self._left or self._over)
+        return not self.closed and self._started and not (self._left or self._over)
 
     def __enter__(self) -> "Worker":
         return self
@@ -429,7 +454,7 @@ class Worker:
         try:
             if self.usable and error is None:
                 self.leave()
-            elif error is not None and not (self._handle is None or self._left or self._over):
+            elif error is not None and not (self.closed or self._left or self._over):
                 self.fail(_errors.words_of(error), _errors.exit_code_of(error))
         finally:
             self.close()
@@ -446,14 +471,20 @@ _started_workers: Set["Worker"] = set()
 def _close_all() -> None:
     """At the end of Python: workers whose script has come to its end leave; those of one that has failed do not, and are
     waited for."""
+    failed = False
     for worker in list(_started_workers):
+        failed = failed or (worker._pid == os.getpid() and worker.usable)
         if worker._pid != os.getpid():
             worker.close()
             continue
         try:
-            worker._end(_errors.hook.error)
+            worker._end(_errors.hook.failure())
         except _errors.Error as error:  # Python would end with 0
             give_up(error)
+    error = _errors.hook.thread_error
+    if failed and error is not None and error is _errors.hook.failure():  # and here too
+        sys.stdout.flush()
+        os._exit(_errors.exit_code_of(error))
 
 
 def give_up(error: _errors.Error) -> None:

@@ -386,7 +386,7 @@ _started_optimizers: Set[Optimizer] = set()
 def _leave_all() -> None:
     """Before gkps.worker closes what is open: local steps that were not sent yet go out."""
     for optimizer in list(_started_optimizers):
-        if optimizer._pid == os.getpid() and _errors.hook.error is None and optimizer.worker.usable:
+        if optimizer._pid == os.getpid() and _errors.hook.failure() is None and optimizer.worker.usable:
             try:
                 optimizer.leave()
             except _errors.Error as error:
