@@ -2,6 +2,7 @@
 Method: a stub library that is one worker with plain SGD; the same training by torch alone is the measure.
 
 Needs torch, any version from 1.13, and numpy."""
+import collections
 import copy
 import os
 import random
@@ -246,6 +247,23 @@ class Training(unittest.TestCase):
             optimizer.step()
         optimizer.close()
 
+    def test_what_is_trained_must_stay(self):
+        for local_steps in (None, 4):
+            model = network()
+            model[0].weight.requires_grad_(False)
+            optimizer = wrapped(model, local_steps=local_steps)
+            backward(model, 0)
+            optimizer.step()
+            model[4].weight.requires_grad_(False)
+            with self.assertRaisesRegex(gkps.ArgumentError, "parameter 4.weight was trained .* is frozen now"):
+                optimizer.step()
+            model[4].weight.requires_grad_(True)
+            model[0].weight.requires_grad_(True)
+            backward(model, 1)
+            with self.assertRaisesRegex(gkps.ArgumentError, "parameter 0.weight was frozen"):
+                optimizer.step()
+            optimizer.close()
+
     def test_only_a_part_is_trained(self):
         model = network()
         optimizer = wrapped(model, torch.optim.SGD(model[4].parameters(), lr=0.1))
@@ -265,6 +283,10 @@ class Training(unittest.TestCase):
         before = bias.detach().clone()
         optimizer.step()
         self.assertFalse(torch.equal(bias, before))
+        bias.data = bias.data.clone()
+        stub.calls()
+        optimizer.step(skip=True)
+        self.assertEqual((stub.calls(), optimizer._slots[-1].values.data_ptr()), (["bind", "step"], bias.data_ptr()))
         bias.data = torch.zeros(11)
         bias.grad = None
         with self.assertRaises(gkps.ArgumentError):
@@ -424,6 +446,13 @@ class Kept(unittest.TestCase):
         self.assertTrue(torch.equal(got["a"], content["a"]) and torch.equal(got["b"]["c"][0], content["b"]["c"][0]))
         self.assertEqual((got["b"]["c"][1][1], float(got["b"]["c"][1][0]), got["half"].dtype, got["none"].shape, got["flag"].tolist()),
                          ("x", 2.5, torch.float16, (0,), [True, False]))
+        kinds = {"counter": collections.Counter("aab"), "lists": collections.defaultdict(list, x=[1]),
+                 "ordered": collections.OrderedDict(y=torch.ones(2))}
+        region.write(kinds)
+        again = region.read()
+        self.assertEqual({key: type(value) for key, value in again.items()}, {key: type(value) for key, value in kinds.items()})
+        self.assertEqual((again["counter"]["a"], again["lists"]["new"], float(again["ordered"]["y"].sum())), (2, [], 2.0))
+        region.write(content)
         with self.assertRaisesRegex(gkps.ArgumentError, r"what must survive has \d+ bytes \(large \d+.*room for 100000.*aux_bytes="):
             region.write({"large": "x" * 200000, "small": 1})
         self.assertTrue(torch.equal(region.read()["a"], content["a"]))

@@ -7,6 +7,7 @@ import pickle
 import random
 import struct
 import sys
+from collections import OrderedDict
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 import torch
@@ -14,6 +15,9 @@ import torch
 from .._errors import ArgumentError
 
 _LENGTH = struct.Struct("<Q")
+
+# What is looked into for tensors; other kinds of dict (Counter, defaultdict) are pickled as they are.
+_REBUILT = (dict, OrderedDict)
 
 
 class Plain:
@@ -44,8 +48,8 @@ def bytes_of(tensor: torch.Tensor) -> bytes:
 def packed(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return Plain(value)
-    if isinstance(value, dict):
-        return {key: packed(item) for key, item in value.items()}
+    if type(value) in _REBUILT:
+        return type(value)((key, packed(item)) for key, item in value.items())
     if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
         return type(value)(packed(item) for item in value)
     return value
@@ -54,8 +58,8 @@ def packed(value: Any) -> Any:
 def unpacked(value: Any) -> Any:
     if isinstance(value, Plain):
         return value.tensor()
-    if isinstance(value, dict):
-        return {key: unpacked(item) for key, item in value.items()}
+    if type(value) in _REBUILT:
+        return type(value)((key, unpacked(item)) for key, item in value.items())
     if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
         return type(value)(unpacked(item) for item in value)
     return value

@@ -196,6 +196,16 @@ class Optimizer(torch.optim.Optimizer):
                             "change (schedulers: cycle_momentum=False), or give gkps.torch.Optimizer optimizer='none'")
         return None if self._fixed_rate else _plan.lr_of(self)
 
+    def _check_parts(self) -> None:
+        """What is trained is what was trained at the start: the servers have been told."""
+        for slot in self._slots:
+            if slot.trained and not slot.param.requires_grad:
+                raise ArgumentError(f"parameter {slot.name} was trained when gkps.torch.Optimizer was made, and is frozen now: the "
+                                    "servers would move it on; freeze it before, or begin another job with this model")
+            if slot.thaws and slot.param.requires_grad and slot.param.grad is not None:
+                raise ArgumentError(f"parameter {slot.name} was frozen when gkps.torch.Optimizer was made, and has a gradient now: "
+                                    "the servers know it as fixed")
+
     def _keep(self) -> None:
         """Into the region, what belongs to the push that comes now."""
         if self._region is None:
@@ -237,12 +247,12 @@ class Optimizer(torch.optim.Optimizer):
 
     def _exchange(self, samples: int, loss: Optional[float], skip: bool) -> None:
         rate = self._rate()
+        self._check_parts()
         for slot in self._slots:
             if slot.trained and (self._plan.local or not skip):
                 slot.take_gradient(self.worker)
-            elif slot.thaws and slot.param.requires_grad and slot.param.grad is not None:
-                raise ArgumentError(f"parameter {slot.name} was frozen when gkps.torch.Optimizer was made, and has a gradient now: "
-                                    "the servers know it as fixed")
+            else:
+                slot.follow(self.worker)
         self._keep()
         self._push(samples, rate, loss, skip)
         if self._plan.local:
@@ -278,6 +288,7 @@ class Optimizer(torch.optim.Optimizer):
     # Local steps.
 
     def _step_apart(self, samples: int, loss: Optional[float], skip: bool) -> None:
+        self._check_parts()
         if not skip:
             self.inner.step()
         self._done += 1

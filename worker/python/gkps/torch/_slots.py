@@ -52,17 +52,28 @@ class Slot:
             self.own = torch.zeros(self.param.shape, dtype=torch.float32)
         return self.own
 
+    def _moved(self) -> Optional[torch.Tensor]:
+        """The parameters, when they lie elsewhere by now."""
+        if self.copied or self.param.data_ptr() == self.bound_values:
+            return None
+        now = self.param.detach()
+        if not is_plain(now):
+            raise ArgumentError(f"parameter {self.name} has become {now.dtype} on {now.device}, strides {now.stride()}")
+        if now.numel() != self.values.numel():
+            raise ArgumentError(f"parameter {self.name} had the shape {tuple(self.values.shape)} at the start, and has "
+                                f"{tuple(now.shape)} now")
+        return now
+
+    def follow(self, worker: Worker) -> None:
+        """The next version goes to where the parameters are, also when there is no gradient."""
+        values = self._moved()
+        if values is not None:
+            worker.bind_known(self.index, values.data_ptr(), None, values.numel())
+            self.values, self.bound_values = values, values.data_ptr()
+
     def bind(self, worker: Worker, gradient: torch.Tensor) -> None:
         """The library reads the gradient here; and the parameters may have moved."""
-        values = None
-        if not self.copied and self.param.data_ptr() != self.bound_values:
-            now = self.param.detach()
-            if not is_plain(now):
-                raise ArgumentError(f"parameter {self.name} has become {now.dtype} on {now.device}, strides {now.stride()}")
-            if now.numel() != gradient.numel():
-                raise ArgumentError(f"parameter {self.name} had the shape {tuple(self.values.shape)} at the start, and has "
-                                    f"{tuple(now.shape)} now")
-            values = now
+        values = self._moved()
         address = gradient.data_ptr()
         if values is None and address == self.bound_gradient:
             return
