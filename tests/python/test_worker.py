@@ -103,6 +103,11 @@ class Calls(unittest.TestCase):
         self.assertEqual((worker.stats().steps, worker.stats().pull_s), (5, 0.5))
         with self.assertRaisesRegex(gkps.ArgumentError, "-1 is no number of samples"):
             worker.step(-1)
+        for accuracy in (None, 0, 1.0, float("nan")):
+            worker.report(accuracy)
+        for accuracy in (17, -0.1, float("inf")):
+            with self.assertRaisesRegex(gkps.ArgumentError, "is no share of 1"):
+                worker.report(accuracy)
         worker.close()
 
     def test_every_code_is_an_exception(self):
@@ -161,6 +166,27 @@ class Calls(unittest.TestCase):
         stub.fail("wait", _abi.E_TIMEOUT, 0)
         self.assertEqual(worker.wait().version, 0)  # it can go on
         worker.close()
+
+    def test_leave_amid_a_step(self):
+        worker, _, _ = worker_with()
+        worker.start()
+        stub.fail("wait", _abi.E_TIMEOUT, 1000)
+        with self.assertRaises(gkps.Timeout):
+            worker.wait(timeout=0)
+        stub.fail("wait", _abi.E_TIMEOUT, 2)
+        stub.calls()
+        worker.leave()
+        self.assertEqual(stub.calls(), ["wait"] * 3 + ["leave"])
+        worker.close()
+        for end in (_abi.OK, _abi.E_ARGUMENT):  # the latter: the step was complete
+            worker, _, _ = worker_with()
+            worker.start()
+            worker.push()
+            stub.calls()
+            stub.fail("wait", end)
+            worker.leave()
+            self.assertEqual(stub.calls(), ["wait", "leave"])
+            worker.close()
 
     def test_other_threads_run_while_a_call_waits(self):
         worker, _, _ = worker_with()

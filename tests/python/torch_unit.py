@@ -192,6 +192,20 @@ class Training(unittest.TestCase):
         self.assertEqual((optimizer.version, stub.calls()[-1]), (2, "step"))
         optimizer.close()
 
+    def test_local_steps_without_samples(self):
+        model = network()
+        optimizer = wrapped(model, local_steps=2)
+        backward(model, 0)
+        with self.assertRaisesRegex(gkps.ArgumentError, "samples is 0; expected 1 or more"):
+            optimizer.step(samples=0)
+        optimizer.step(samples=8)
+        optimizer.step(samples=0, skip=True)
+        self.assertEqual((stub.last_step().samples, stub.last_step().flags & _abi.SKIP), (8, 0))
+        for _ in range(2):
+            optimizer.step(samples=0, skip=True)
+        self.assertEqual((stub.last_step().samples, stub.last_step().flags & _abi.SKIP, optimizer.version), (0, _abi.SKIP, 2))
+        optimizer.close()
+
     def test_accumulated_gradients(self):
         model = network()
         optimizer = wrapped(model)
@@ -301,6 +315,10 @@ class Training(unittest.TestCase):
         with self.assertRaisesRegex(gkps.ArgumentError, r"momentum is 0.95 now, and the servers run with 0.9.*cycle_momentum"):
             optimizer.step()
         optimizer.param_groups[0]["momentum"] = 0.9
+        optimizer.param_groups[0]["weight_decay"] = 0.5
+        with self.assertRaisesRegex(gkps.ArgumentError, r"weight_decay of the param groups is \[0.5\] now, .* with \[0.0\]"):
+            optimizer.step()
+        optimizer.param_groups[0]["weight_decay"] = 0.0
         optimizer.step()
         optimizer.close()
 
@@ -314,9 +332,14 @@ class Training(unittest.TestCase):
             wrapped(model, torch.optim.LBFGS(model.parameters()))
         with self.assertRaisesRegex(gkps.ArgumentError, "local_steps is 0"):
             wrapped(model, local_steps=0)
+        with self.assertRaisesRegex(gkps.ArgumentError, "parameter again is there as 0.weight already"):
+            gkps.torch.Optimizer([*model.named_parameters(), ("again", model[0].weight)], sgd(model))
         optimizer = gkps.torch.Optimizer(model.named_parameters(), sgd(model))
         with self.assertRaisesRegex(gkps.ArgumentError, "wrapped already"):
             wrapped(model, optimizer)
+        other = network()
+        with self.assertRaisesRegex(gkps.ArgumentError, "has a gkps.torch.Optimizer already"):
+            wrapped(other)
         with self.assertRaisesRegex(gkps.ArgumentError, "add param groups before"):
             optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(3))]})
         with self.assertRaisesRegex(TypeError, "cannot be pickled"):

@@ -131,6 +131,7 @@ class Worker:
         self._bound: List[List[Optional[_memory.Memory]]] = []
         self._aux: Optional[_memory.Memory] = None
         self._started = self._left = self._over = False
+        self._amid = False  # a push is on its way, and nobody waits
         self.rank = 0
         self.workers = 0
         self._log_function = _abi.LogFunction(0)
@@ -302,7 +303,13 @@ class Worker:
                 record.timeout_ms = milliseconds
                 return int(function(handle, ctypes.byref(record)))
             return with_time
-        code, repeated = self._until(timeout, call(first), call(self._library.gkps_wait))
+        try:
+            code, repeated = self._until(timeout, call(first), call(self._library.gkps_wait))
+        except BaseException:
+            self._amid = True
+            raise
+        if code != _abi.E_ARGUMENT:
+            self._amid = code == _abi.E_TIMEOUT
         self._check(code)
         return repeated
 
@@ -329,6 +336,7 @@ class Worker:
         record = self._record(samples, lr, loss, sum, skip)
         with self._use() as handle:
             self._check(self._library.gkps_push(handle, ctypes.byref(record)))
+            self._amid = True
 
     def push_sparse(self, selection: Sequence[Optional[Tuple[Any, Any]]], samples: int = 1, *, lr: Optional[float] = None,
                     loss: Optional[float] = None, skip: bool = False) -> None:
@@ -352,6 +360,7 @@ class Worker:
                 place.indices, place.values, place.count = indices.address, values.address, indices.size
         with self._use() as handle:
             self._check(self._library.gkps_push_sparse(handle, ctypes.byref(record), list_))
+            self._amid = True
 
     def wait(self, timeout: Optional[float] = None) -> Step:
         """Until the push that was begun is decided for good and the next version has arrived."""
@@ -376,6 +385,8 @@ class Worker:
     def report(self, accuracy: Optional[float] = None, loss: Optional[float] = None) -> None:
         """Accuracy (share of 1) and loss on held-out data at the present version, for the summary of `gkps run`."""
         unknown = float("nan")
+        if accuracy is not None and (accuracy < 0 or accuracy > 1):
+            raise ArgumentError(f"accuracy: {accuracy} is no share of 1")
         with self._use() as handle:
             self._check(self._library.gkps_report(handle, unknown if accuracy is None else accuracy,
                                                   unknown if loss is None else loss))
@@ -399,7 +410,13 @@ class Worker:
                 self._library.gkps_stop(handle, exit_code)  # amid a step
 
     def leave(self, timeout: Optional[float] = None) -> None:
-        """No more pushes from this rank: the others go on without it, at once.  Waits until every server knows."""
+        """No more pushes from this rank: the others go on without it, at once.  Waits until every server knows; before, for the
+        step that Ctrl-C or a timeout has left under way."""
+        if self._amid:
+            try:
+                self.wait(timeout)
+            except ArgumentError:  # it had come to its end
+                self._amid = False
         with self._use() as handle:
             def call(milliseconds: int) -> int:
                 return int(self._library.gkps_leave(handle, milliseconds))

@@ -57,6 +57,9 @@ class Optimizer(torch.optim.Optimizer):
             raise ArgumentError("this optimizer is wrapped already")
         if local_steps is not None and local_steps < 1:
             raise ArgumentError(f"local_steps is {local_steps}; expected 1 or more")
+        if any(other._pid == os.getpid() and not other.worker.closed for other in _started_optimizers):
+            raise ArgumentError("this process has a gkps.torch.Optimizer already, and is one rank of one job: close() it before, or "
+                                "give both parts of the model to one")
         named, self.module = _named(model)
         super().__init__([dict(group) for group in inner.param_groups], dict(inner.defaults))
         self.inner = inner
@@ -96,7 +99,11 @@ class Optimizer(torch.optim.Optimizer):
         if missing:
             raise ArgumentError(f"{missing} parameters of the optimizer are none of the model's")
         slots: List[Slot] = []
+        names: Dict[int, str] = {}
         for name, param in named:
+            if names.setdefault(id(param), name) != name:
+                raise ArgumentError(f"parameter {name} is there as {names[id(param)]} already: give named_parameters() that have each "
+                                    "once")
             if param.numel() == 0:
                 continue
             trained = param.requires_grad and id(param) in mine
@@ -194,6 +201,11 @@ class Optimizer(torch.optim.Optimizer):
                         raise ArgumentError(
                             f"{key} is {value} now, and the servers run with {self._plan.hyper[key]}: only the learning rate may "
                             "change (schedulers: cycle_momentum=False), or give gkps.torch.Optimizer optimizer='none'")
+        now = _plan.decays_of(self)
+        if self._plan.hyper and now != self._plan.decays:
+            raise ArgumentError(
+                f"weight_decay of the param groups is {list(now)} now, and the servers run with {list(self._plan.decays)}: only the "
+                "learning rate may change, or give gkps.torch.Optimizer optimizer='none'")
         return None if self._fixed_rate else _plan.lr_of(self)
 
     def _check_parts(self) -> None:
@@ -288,6 +300,8 @@ class Optimizer(torch.optim.Optimizer):
     # Local steps.
 
     def _step_apart(self, samples: int, loss: Optional[float], skip: bool) -> None:
+        if samples < (0 if skip else 1):
+            raise ArgumentError(f"samples is {samples}; expected 1 or more, or skip=True")
         self._check_parts()
         if not skip:
             self.inner.step()
@@ -304,11 +318,11 @@ class Optimizer(torch.optim.Optimizer):
                 change = slot.own_gradient()
                 change.copy_(slot.values).sub_(slot.param.detach().to("cpu", torch.float32))
                 slot.bind(self.worker, change)
-        samples, loss = self._samples, self._loss / self._samples
+        samples, loss = self._samples, self._loss / self._samples if self._samples else math.nan
         self._done = self._samples = 0
         self._loss = 0.0
         self._keep()
-        self._push(samples, None, None if math.isnan(loss) else loss, False)
+        self._push(samples, None, None if math.isnan(loss) else loss, samples == 0)
         for slot in self._slots:
             slot.give_values()
 

@@ -15,6 +15,7 @@ class Plan(NamedTuple):
     local: bool  # every worker runs the optimizer on the mean gradient
     settings: Dict[str, Any]
     hyper: Dict[str, Any]  # what must stay as it is, because the servers were told
+    decays: Tuple[float, ...]  # of the param groups, likewise
     without_decay: FrozenSet[int]  # ids of parameters that do not decay
     words: str
 
@@ -70,8 +71,12 @@ def _adamw(hyper: Dict[str, Any]) -> Tuple[str, Dict[str, Any]]:
     return "adamw", {"beta1": float(beta1), "beta2": float(beta2), "epsilon": float(hyper["eps"])}
 
 
+def decays_of(optimizer: torch.optim.Optimizer) -> Tuple[float, ...]:
+    return tuple(float(_number(group.get("weight_decay", 0.0))) for group in optimizer.param_groups)
+
+
 def _decay(optimizer: torch.optim.Optimizer) -> Tuple[float, FrozenSet[int]]:
-    decays = {float(_number(group.get("weight_decay", 0.0))) for group in optimizer.param_groups}
+    decays = set(decays_of(optimizer))
     most = max(decays)
     if not decays <= {0.0, most}:
         raise _NotThere(f"the param groups decay by {sorted(decays)}")
@@ -103,12 +108,12 @@ def _on_servers(optimizer: torch.optim.Optimizer) -> Plan:
     told = ", ".join(f"{key.replace('_', ' ')} {value:g}" for key, value in settings.items()
                      if key not in ("optimizer", "lr") and value)
     words = f"the servers run {kind.__name__} ({name}{', ' + told if told else ''})"
-    return Plan(False, settings, hyper, without, words)
+    return Plan(False, settings, hyper, decays_of(optimizer), without, words)
 
 
 def _locally(optimizer: torch.optim.Optimizer, why: str) -> Plan:
     words = f"{type(optimizer).__name__} runs in every worker, on the mean of all gradients: {why}"
-    return Plan(True, {"optimizer": "none"}, {}, frozenset(), words)
+    return Plan(True, {"optimizer": "none"}, {}, (), frozenset(), words)
 
 
 def make(optimizer: torch.optim.Optimizer, given: Dict[str, Any], local_steps: Optional[int]) -> Plan:
@@ -123,17 +128,17 @@ def make(optimizer: torch.optim.Optimizer, given: Dict[str, Any], local_steps: O
         settings: Dict[str, Any] = {} if launched else {"optimizer": "sgd", "lr": 1.0}
         words = (f"{name} runs in every worker; each {local_steps} steps the servers add the mean of what they have done "
                  f"({launched or 'sgd'})")
-        return Plan(False, settings, {}, frozenset(), words)
+        return Plan(False, settings, {}, (), frozenset(), words)
     if launched == "none":
         return _locally(optimizer, f"{where} says so")
     try:
         plan = _on_servers(optimizer)
     except _NotThere as reason:
         if launched:
-            return Plan(False, {}, {}, frozenset(), f"the servers run {launched}, as {where} says, not {name}")
+            return Plan(False, {}, {}, (), frozenset(), f"the servers run {launched}, as {where} says, not {name}")
         return _locally(optimizer, str(reason))
     if launched and launched != plan.settings["optimizer"]:
-        return Plan(False, {"lr": plan.settings["lr"]}, {}, frozenset(),
+        return Plan(False, {"lr": plan.settings["lr"]}, {}, (), frozenset(),
                     f"the servers run {launched}, as {where} says, not {name}")
     return plan
 
