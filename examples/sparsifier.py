@@ -3,7 +3,7 @@
     gkps run --servers 2 --workers 4 -- python3 examples/sparsifier.py
 
 Each worker pushes, of each tensor, the entries whose magnitude is above a multiple of the tensor's mean, as long as they are
-no more than the density allows; what is not pushed stays in a residual of our own, which survives with the step because it
+no more than the density allows, but at least one; what is not pushed stays in a residual of our own, which survives with the step because it
 is the aux memory.  Use it as a frame for a method that you want to try."""
 import argparse
 import os
@@ -15,9 +15,11 @@ from torch import nn
 
 
 def select(values, most, factor):
-    """Places of the entries to push, rising: above `factor` times the mean magnitude, `most` of them at most."""
+    """Places of the entries to push, rising: above `factor` times the mean magnitude, or the largest; `most` of them at most."""
     size = values.abs()
     places = (size > factor * size.mean()).nonzero().reshape(-1)
+    if len(places) == 0:
+        return size.argmax().reshape(1)
     if len(places) > most:
         places = places[size[places].topk(most).indices].sort().values
     return places
@@ -41,6 +43,8 @@ def main():
     params = [parameter.detach() for parameter in model.parameters()]
     residual = torch.zeros(sum(p.numel() for p in params))
     parts = residual.split([p.numel() for p in params])
+    most = [max(1, int(args.density * p.numel())) for p in params]  # none is left out; the largest gives what the others have more
+    most[most.index(max(most))] -= max(0, sum(most) - int(args.density * len(residual)))
 
     with gkps.Worker(density=args.density, optimizer="momentum", lr=0.1, momentum=0.9) as worker:
         worker.tensors([(name, p, None) for (name, _), p in zip(model.named_parameters(), params)])
@@ -51,9 +55,9 @@ def main():
             loss = nn.functional.cross_entropy(model(x), y)
             loss.backward()
             selection = []
-            for parameter, part in zip(model.parameters(), parts):
+            for parameter, part, room in zip(model.parameters(), parts, most):
                 part += parameter.grad.reshape(-1) * args.batch  # pushes are sums over the samples
-                places = select(part, int(args.density * part.numel()), args.factor)
+                places = select(part, room, args.factor)
                 selection.append((places.int(), part[places]))
                 part[places] = 0
             worker.push_sparse(selection, samples=args.batch, loss=loss.item())

@@ -6,10 +6,11 @@ import collections
 import copy
 import os
 import random
+import sys
 import unittest
 import warnings
 
-from support import python, use_stub
+from support import ROOT, python, use_stub
 
 import numpy
 import torch
@@ -638,6 +639,15 @@ class End(unittest.TestCase):
         self.assertEqual((code, err), (0, ""))
         self.assertEqual([call for call in out.split() if call != "bind"],
                          ["open", "tensors", "start", "note", "step", "step", "leave", "close"])
+
+
+class Sparsifier(unittest.TestCase):
+    def test_every_tensor_pushes(self):
+        sys.path.insert(0, os.path.join(ROOT, "examples"))
+        from sparsifier import select
+        self.assertEqual(select(torch.tensor([1.0, -2.0, 1.5]), 1, 3.0).tolist(), [1])
+        self.assertEqual(select(torch.tensor([0.0, 9.0, 0.0, -8.0, 0.0, 0.0]), 2, 2.0).tolist(), [1, 3])
+        self.assertEqual(select(torch.tensor([0.0, 8.0, 0.0, -9.0, 0.0, 0.0]), 1, 2.0).tolist(), [3])
 
 
 if __name__ == "__main__":
