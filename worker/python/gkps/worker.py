@@ -498,10 +498,10 @@ def _close_all() -> None:
             worker._end(_errors.hook.failure())
         except _errors.Error as error:  # Python would end with 0
             give_up(error)
-    error = _errors.hook.thread_error
-    if failed and error is not None and error is _errors.hook.failure():  # and here too
+    ended = _errors.hook.thread_error
+    if failed and ended is not None and ended is _errors.hook.failure():  # and here too
         sys.stdout.flush()
-        os._exit(_errors.exit_code_of(error))
+        os._exit(_errors.exit_code_of(ended))
 
 
 def give_up(error: _errors.Error) -> None:
