@@ -36,17 +36,29 @@ fi
 # Everything happens in namespaces of this name.  compare.py removes them itself; this is for the case that it is killed.
 name="gkcmp$$"
 child=
+spaces() {
+    ip netns list | sed -n "s/^\($name-[a-z0-9]*\).*/\1/p"
+}
 sweep() {
+    code=$?
     trap - EXIT INT TERM HUP
-    if [ -n "$child" ] && kill -TERM "$child" 2>/dev/null; then
-        wait "$child" || true
+    set +e # each step is tried, whatever became of the one before; what is left at the end is what counts
+    if [ -n "$child" ]; then
+        kill -TERM "$child" 2>/dev/null
+        wait "$child"
     fi
-    for space in $(ip netns list | sed -n "s/^\($name-[a-z0-9]*\).*/\1/p"); do
+    for space in $(spaces); do
         for pid in $(ip netns pids "$space"); do
-            kill -9 "$pid" 2>/dev/null || true
+            kill -9 "$pid" 2>/dev/null
         done
-        ip netns del "$space" || true
+        ip netns del "$space"
     done
+    left=$(spaces)
+    if [ -n "$left" ]; then
+        say "these namespaces could not be removed: $(echo "$left" | tr '\n' ' ')"
+        [ "$code" != 0 ] || code=1
+    fi
+    exit "$code"
 }
 trap sweep EXIT
 trap 'exit 130' INT

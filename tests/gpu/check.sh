@@ -29,6 +29,7 @@ done
 seconds_max=465
 began=$(date +%s)
 failed=0
+omitted=0
 
 fail() {
     echo "error: $*" >&2
@@ -47,7 +48,10 @@ left() {
 row() {
     printf '%-34s %-9s %s\n' "$1" "$2" "$3" >>"$rows"
     say "$1: $2 $3"
-    [ "$2" != FAILED ] || failed=$((failed + 1))
+    case "$2" in
+    FAILED) failed=$((failed + 1)) ;;
+    "left out") omitted=$((omitted + 1)) ;;
+    esac
 }
 
 # attempt NAME SECONDS COMMAND...: bounded by its own limit and by what is left; its words go to a log.
@@ -99,7 +103,7 @@ mkdir -p "$folder"
 rows="$folder/rows"
 results="$folder/results.txt"
 : >"$rows"
-rm -f "$results"
+rm -f "$results" "$folder/measurements.log"
 
 say "building in $folder"
 say "left out of this build, because their libraries may be missing here: the daemons, the tool, the operator randk, Criterion (a shim takes its place)"
@@ -144,9 +148,15 @@ fi
     echo
     cat "$rows"
     echo
-    cat "$folder/measurements.log" 2>/dev/null || true
+    if [ -f "$folder/measurements.log" ]; then
+        cat "$folder/measurements.log"
+    else
+        echo "nothing was measured"
+    fi
     echo
-    echo "took $(($(date +%s) - began)) s, $failed failed"
+    echo "took $(($(date +%s) - began)) s, $failed failed, $omitted left out"
 } | tee "$results"
 say "this table is in $results"
-[ "$failed" = 0 ]
+# What was not looked at is not proven either.
+[ "$omitted" = 0 ] || say "$omitted checks were left out: this is no proof of the whole"
+[ "$((failed + omitted))" = 0 ]
