@@ -46,6 +46,10 @@ struct line {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* Whoever holds it may call the function of gk_log_divert(): not `lock`, which fork() waits for,
+ * for that function may wait for whoever forks (Python's interpreter does).  Taken before `lock`,
+ * never within it. */
+static pthread_mutex_t diverting = PTHREAD_MUTEX_INITIALIZER;
 static struct sink sink = {.who = "gkps", .format = GK_LOG_TEXT, .fd = STDERR_FILENO};
 static atomic_int lowest_level = GK_LOG_INFO;
 
@@ -64,9 +68,16 @@ static void after_fork(void)
     (void)pthread_mutex_unlock(&lock);
 }
 
+/* The thread that may have held it is not here. */
+static void in_child(void)
+{
+    (void)pthread_mutex_init(&diverting, NULL);
+    after_fork();
+}
+
 static void watch_forks(void)
 {
-    (void)pthread_atfork(before_fork, after_fork, after_fork); /* fails without memory only */
+    (void)pthread_atfork(before_fork, after_fork, in_child); /* fails without memory only */
 }
 
 static void make_printable(char *text)
@@ -87,6 +98,7 @@ static void set_who(const char *who)
 void gk_log_open(const char *who, enum gk_log_format format, enum gk_log_level level, int fd)
 {
     (void)pthread_once(&forks_once, watch_forks);
+    (void)pthread_mutex_lock(&diverting);
     (void)pthread_mutex_lock(&lock); /* fails for a broken mutex only */
     set_who(who);
     sink.format = format;
@@ -96,15 +108,18 @@ void gk_log_open(const char *who, enum gk_log_format format, enum gk_log_level l
     memset(&sink.rate, 0, sizeof(sink.rate));
     atomic_store(&lowest_level, (int)level);
     (void)pthread_mutex_unlock(&lock);
+    (void)pthread_mutex_unlock(&diverting);
 }
 
 void gk_log_divert(void (*write)(void *context, enum gk_log_level level, const char *line),
                    void *context)
 {
+    (void)pthread_mutex_lock(&diverting);
     (void)pthread_mutex_lock(&lock);
     sink.write = write;
     sink.context = context;
     (void)pthread_mutex_unlock(&lock);
+    (void)pthread_mutex_unlock(&diverting);
 }
 
 void gk_log_who(const char *who)
@@ -220,24 +235,59 @@ static bool write_all(const char *text, size_t length)
     return true;
 }
 
-static void write_line(const struct line *line)
+/* The line, or "" where there was no memory for it; without newline. */
+static size_t render(const struct line *line, char ret_text[LOG_LINE_BYTES])
 {
-    char text[LOG_LINE_BYTES];
-    size_t room = sizeof(text) - 1; /* for the newline */
-    size_t length =
-        sink.format == GK_LOG_JSON ? render_json(line, text, room) : render_text(line, text, room);
+    size_t room = LOG_LINE_BYTES - 1; /* for what ends it */
+    size_t length = sink.format == GK_LOG_JSON ? render_json(line, ret_text, room)
+                                               : render_text(line, ret_text, room);
 
-    if (sink.write) {
-        text[length] = '\0';
-        sink.write(sink.context, line->level, text);
-        return;
-    }
+    ret_text[length] = '\0';
+    return length;
+}
+
+static void write_line(char *text, size_t length)
+{
     text[length] = '\n';
     if (length > 0 && write_all(text, length + 1)) {
         sink.lost = 0;
     } else {
         sink.lost++; /* there is nobody left to tell; the next line says so */
     }
+}
+
+/* True: it is to be written. */
+static bool admit(struct line *line)
+{
+    bool admitted = gk_log_rate_admit(&sink.rate, line->id, monotonic_us(),
+                                      line->level == GK_LOG_ERROR, &line->suppressed);
+
+    if (admitted) {
+        set_time(line);
+    }
+    return admitted;
+}
+
+static void write_or_divert(struct line *line)
+{
+    char text[LOG_LINE_BYTES];
+    size_t length = 0;
+    bool diverted;
+
+    (void)pthread_mutex_lock(&diverting);
+    (void)pthread_mutex_lock(&lock);
+    diverted = sink.write != NULL;
+    if (admit(line)) {
+        length = render(line, text);
+        if (!diverted) {
+            write_line(text, length);
+        }
+    }
+    (void)pthread_mutex_unlock(&lock);
+    if (diverted && length > 0) { /* what it is changes under `diverting` alone */
+        sink.write(sink.context, line->level, text);
+    }
+    (void)pthread_mutex_unlock(&diverting);
 }
 
 void gk_log(enum gk_log_level level, const char *id, const char *format, ...)
@@ -254,12 +304,6 @@ void gk_log(enum gk_log_level level, const char *id, const char *format, ...)
     (void)vsnprintf(line.words, sizeof(line.words), format, args);
     va_end(args);
     make_printable(line.words);
-    (void)pthread_mutex_lock(&lock);
-    if (gk_log_rate_admit(&sink.rate, id, monotonic_us(), level == GK_LOG_ERROR,
-                          &line.suppressed)) {
-        set_time(&line);
-        write_line(&line);
-    }
-    (void)pthread_mutex_unlock(&lock);
+    write_or_divert(&line);
     errno = kept_errno;
 }

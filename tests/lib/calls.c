@@ -6,8 +6,11 @@
 #include "tests/lib/rig.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 static const struct rig_job job = {.servers = 1, .workers = 1, .steps = 3};
 
@@ -98,6 +101,36 @@ static void test_settings(void)
                cases[i].words);
         rig_check(gkps == NULL, "there is a handle with %s", cases[i].words);
     }
+}
+
+/* Whoever launched the program hears why it never began, also where no setting can be believed. */
+static void test_launcher_hears(void)
+{
+    static const struct gkps_setting settings[] = {{.key = "density", .value = "7"},
+                                                   {.key = "densty", .value = "0.1"},
+                                                   {.key = "job", .value = ""}};
+    char number[16], line[1024];
+    struct gkps *gkps;
+
+    rig_case("a launcher of wrong settings");
+    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
+        ssize_t size;
+        int pair[2];
+
+        rig_require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0,
+                    "no socket pair");
+        (void)snprintf(number, sizeof(number), "%d", pair[1]);
+        (void)setenv("GKPS_LAUNCHER_FD", number, 1);
+        expect(NULL, open_with(&settings[i], 1, 0, &gkps), GKPS_E_CONFIG, 64, settings[i].key);
+        size = recv(pair[0], line, sizeof(line) - 1, MSG_DONTWAIT);
+        line[size > 0 ? size : 0] = '\0';
+        rig_check(strstr(line, "\"death\"") && strstr(line, settings[i].key), "heard '%s'", line);
+        (void)close(pair[0]);
+        (void)close(pair[1]);
+    }
+    (void)setenv("GKPS_LAUNCHER_FD", "none", 1);
+    expect(NULL, open_with(settings, 1, 0, &gkps), GKPS_E_CONFIG, 64, "");
+    (void)unsetenv("GKPS_LAUNCHER_FD");
 }
 
 /* What a scheduler sets stands behind what the program says, GKPS_RANK before it. */
@@ -503,6 +536,7 @@ int main(int argc, char **argv)
     rig_use(argv[1]);
     test_open_misuse();
     test_settings();
+    test_launcher_hears();
     test_variables();
     test_tensor_values();
     test_tensor_calls();

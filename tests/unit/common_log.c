@@ -12,11 +12,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -311,6 +313,51 @@ Test(log, threads_write_whole_lines)
     }
     cr_assert_eq(lines, THREADS * LINES);
     fclose(file);
+}
+
+static sem_t in_callback, let_go;
+
+static void blocks(void *context, enum gk_log_level level, const char *line)
+{
+    (void)level;
+    (void)line;
+    if (context) {
+        cr_assert_eq(sem_post(&in_callback), 0);
+        cr_assert_eq(sem_wait(&let_go), 0);
+    }
+}
+
+static void *log_once(void *unused)
+{
+    gk_log(GK_LOG_INFO, "LOG-FORK", "while another thread forks");
+    return unused;
+}
+
+/* Where lines go may wait for the thread that forks: Python's interpreter lock does that.  The
+ * child can log all the same. */
+Test(log, fork_while_a_line_is_diverted, .timeout = 20)
+{
+    pthread_t thread;
+    int status;
+    pid_t child;
+
+    gk_log_open("server 0", GK_LOG_TEXT, GK_LOG_INFO, STDERR_FILENO);
+    gk_log_divert(blocks, &in_callback);
+    cr_assert(sem_init(&in_callback, 0, 0) == 0 && sem_init(&let_go, 0, 0) == 0);
+    cr_assert_eq(pthread_create(&thread, NULL, log_once, NULL), 0);
+    cr_assert_eq(sem_wait(&in_callback), 0);
+    child = fork();
+    cr_assert(child >= 0);
+    if (child == 0) {
+        (void)alarm(10);
+        gk_log_divert(blocks, NULL);
+        gk_log(GK_LOG_INFO, "LOG-FORK", "in the child");
+        _exit(7);
+    }
+    cr_assert_eq(waitpid(child, &status, 0), child);
+    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 7, "%d", status);
+    cr_assert_eq(sem_post(&let_go), 0);
+    cr_assert_eq(pthread_join(thread, NULL), 0);
 }
 
 Test(log, id_without_letters_is_our_bug, .signal = SIGABRT)

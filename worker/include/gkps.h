@@ -44,7 +44,7 @@
  * Memory.  What is given by pointer is borrowed until the call returns, except for what is said to
  * be bound.  Bound memory stays the caller's, stays where it is until gkps_close(), and is read or
  * written by the library only inside a call, or from gkps_push() to the end of the gkps_wait() that
- * completes it.
+ * completes it; after gkps_stop() a gradient may still be read until gkps_close().
  *
  * Structs begin with `size`, which the caller sets to sizeof: a library that is newer than the
  * header takes older structs, and refuses ones that it does not know.  What is not set is zero. */
@@ -273,8 +273,8 @@ GKPS_API int gkps_report(struct gkps *gkps, double accuracy, double loss);
 GKPS_API int gkps_note(struct gkps *gkps, const char *words);
 
 /* The program cannot go on, which is not the library's doing: words and exit code go to the
- * launcher and the log.  Between steps.  Gives the code that goes with the exit code, and so do all
- * calls after it. */
+ * launcher and the log; to the log alone after gkps_leave(), which was the rank's last word.
+ * Between steps.  Gives the code that goes with the exit code, and so do all calls after it. */
 GKPS_API int gkps_fail(struct gkps *gkps, int exit_code, const char *words);
 
 /* Every wait, under way or to come, fails with GKPS_E_STOPPED and this exit code.  Any thread, any

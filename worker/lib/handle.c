@@ -159,12 +159,25 @@ bool gk_handle_take(void *ret, size_t known, size_t least, const void *given)
 
 /* Opening. */
 
-static int refuse_open(struct gkps *gkps, enum gkps_code code, int exit_code)
+/* Also where the settings could not be loaded: whoever launched us wants to know that.  0: nobody.
+ */
+static int launcher_of(const struct gkps *gkps, uint32_t flags)
 {
-    opening.exit_code = exit_code;
+    const char *text = flags & GKPS_NO_ENVIRONMENT ? NULL : getenv("GKPS_LAUNCHER_FD");
+
     if (gkps && gkps->config) {
-        gk_daemon_early_death((int)gkps->options->settings.launcher_fd, "WORKER-EXIT", exit_code,
-                              opening.words.text);
+        return (int)gkps->options->settings.launcher_fd;
+    }
+    return text && strspn(text, "0123456789") == strlen(text) && strlen(text) <= 5 ? atoi(text) : 0;
+}
+
+static int refuse_open(struct gkps *gkps, uint32_t flags, enum gkps_code code, int exit_code)
+{
+    int launcher = launcher_of(gkps, flags);
+
+    opening.exit_code = exit_code;
+    if (launcher > 0) { /* else gkps_error() is all that is to be said */
+        gk_daemon_early_death(launcher, "WORKER-EXIT", exit_code, opening.words.text);
     }
     if (gkps) {
         gkps_close(gkps);
@@ -314,7 +327,7 @@ int gkps_open(const struct gkps_config *config, struct gkps **ret_gkps)
     }
     if (!gkps || !gkps->options || !gkps->arithmetic) {
         gk_words_set(&opening.words, "no memory for a handle");
-        return refuse_open(gkps, GKPS_E_INTERNAL, GK_EXIT_INTERNAL);
+        return refuse_open(gkps, given.flags, GKPS_E_INTERNAL, GK_EXIT_INTERNAL);
     }
     gkps->ended = given.ended;
     gkps->ended_context = given.ended_context;
@@ -324,7 +337,7 @@ int gkps_open(const struct gkps_config *config, struct gkps **ret_gkps)
         err = check_settings(gkps, &exit_code);
     }
     if (err) {
-        return refuse_open(gkps,
+        return refuse_open(gkps, given.flags,
                            err == GK_E_NOMEM   ? GKPS_E_INTERNAL
                            : err == GK_E_LIMIT ? GKPS_E_RETRY
                                                : GKPS_E_CONFIG,

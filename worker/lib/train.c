@@ -577,6 +577,8 @@ int gkps_fail(struct gkps *gkps, int exit_code, const char *words)
     } else if (gkps->stage == GK_STAGE_OPEN) {
         gk_daemon_early_death((int)gkps->options->settings.launcher_fd, "WORKER-EXIT",
                               view.exit_code, view.words.text);
+    } else { /* the launcher has heard the last word of this rank */
+        gk_log(GK_LOG_ERROR, "WORKER-EXIT", "%s (exit code %d)", view.words.text, view.exit_code);
     }
     return gk_handle_ended(gkps, &view);
 }
