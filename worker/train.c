@@ -42,13 +42,8 @@ static int open_library(const struct gk_worker_options *options, struct gk_watch
                                        .ended = gk_watch_ended,
                                        .ended_context = watch,
                                        .arithmetic = gk_layers_cpu()->fingerprint()};
-    int code = GKPS_E_INTERNAL;
+    int code = settings ? gkps_open(&config, ret_gkps) : GKPS_E_INTERNAL;
 
-    if (settings) {
-        code = gkps_open(&config, ret_gkps);
-    } else {
-        gk_log(GK_LOG_ERROR, "WORKER-EXIT", "no memory for the settings");
-    }
     free(settings);
     return code;
 }
@@ -192,6 +187,17 @@ static int exit_code_of(const struct gkps *gkps, int code)
     return code == GKPS_OK ? GK_EXIT_OK : exit_code ? exit_code : GK_EXIT_INTERNAL;
 }
 
+/* The library has told the launcher, if there is one; else nobody knows yet. */
+static void say_not_opened(const struct gk_worker_options *options)
+{
+    int exit_code;
+    const char *words = gkps_error(NULL, &exit_code);
+
+    gk_log(options->settings.launcher_fd > 0 ? GK_LOG_DEBUG : GK_LOG_ERROR, "WORKER-EXIT",
+           "%s (exit code %d)", words[0] ? words : "no memory for the settings",
+           exit_code ? exit_code : GK_EXIT_INTERNAL);
+}
+
 int gk_train(const struct gk_worker_options *options, uint32_t rank, struct gk_trainer *trainer)
 {
     struct gkps *gkps = NULL;
@@ -204,7 +210,9 @@ int gk_train(const struct gk_worker_options *options, uint32_t rank, struct gk_t
         return GK_EXIT_RETRY;
     }
     code = open_library(options, watch, &gkps);
-    if (!code) {
+    if (code) {
+        say_not_opened(options);
+    } else {
         gk_watch_handle(watch, gkps);
         say_what_opened(gkps, trainer, rank == 0);
         code = run(gkps, options, trainer);
