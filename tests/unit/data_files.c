@@ -2,11 +2,11 @@
  * line that names it, what is wrong and what was expected.  Method: small files made here; one
  * thing broken at a time. */
 #include "worker/data/data.h"
+#include "data_folder.h"
 
 #include <criterion/criterion.h>
 #include <zlib.h>
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,40 +14,7 @@
 
 enum { SIDE = 32, PIXELS = SIDE * SIDE, RECORD = 1 + 3 * PIXELS };
 
-static char folder[] = P_tmpdir "/gkps-data-files-XXXXXX";
-
-static void path_of(char *path, size_t room, const char *file)
-{
-    (void)snprintf(path, room, "%s/%s", folder, file);
-}
-
-static void empty_folder(void)
-{
-    DIR *stream = opendir(folder);
-    struct dirent *entry;
-
-    cr_assert(stream);
-    while ((entry = readdir(stream))) {
-        char path[512];
-
-        path_of(path, sizeof(path), entry->d_name);
-        (void)(strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..") && remove(path));
-    }
-    (void)closedir(stream);
-}
-
-static void set_up(void)
-{
-    cr_assert(mkdtemp(folder));
-}
-
-static void tear_down(void)
-{
-    empty_folder();
-    (void)rmdir(folder);
-}
-
-TestSuite(data_files, .init = set_up, .fini = tear_down);
+TestSuite(data_files, .init = make_folder, .fini = remove_folder);
 
 static void put(const char *file, const void *bytes, size_t count, bool gzip)
 {

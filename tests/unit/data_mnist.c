@@ -2,11 +2,11 @@
  * holds the t10k pair alone, and refuses each kind of wrong folder with words that name the file.
  * Method: folders of tiny IDX files made here; one thing broken at a time. */
 #include "worker/data/data.h"
+#include "data_folder.h"
 
 #include <criterion/criterion.h>
 #include <zlib.h>
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,42 +26,15 @@ struct content {
     size_t count;
 };
 
-static char folder[] = P_tmpdir "/gkps-data-mnist-XXXXXX";
 static char name[sizeof(folder) + 8];
-
-static void path_of(char *path, size_t room, const char *file)
-{
-    (void)snprintf(path, room, "%s/%s", folder, file);
-}
-
-static void empty_folder(void)
-{
-    DIR *stream = opendir(folder);
-    struct dirent *entry;
-
-    cr_assert(stream);
-    while ((entry = readdir(stream))) {
-        char path[512];
-
-        path_of(path, sizeof(path), entry->d_name);
-        (void)(strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..") && remove(path));
-    }
-    (void)closedir(stream);
-}
 
 static void set_up(void)
 {
-    cr_assert(mkdtemp(folder));
+    make_folder();
     (void)snprintf(name, sizeof(name), "mnist:%s", folder);
 }
 
-static void tear_down(void)
-{
-    empty_folder();
-    (void)rmdir(folder);
-}
-
-TestSuite(data_mnist, .init = set_up, .fini = tear_down);
+TestSuite(data_mnist, .init = set_up, .fini = remove_folder);
 
 static struct content make_images(uint32_t count, uint32_t rows, uint32_t columns, uint8_t salt)
 {

@@ -10,10 +10,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { PATH_BYTES = 4096, TRAIN_FILES_MAX = 5, CHANNELS = 3 };
+enum { TRAIN_FILES_MAX = 5, CHANNELS = 3 };
 
 struct file {
-    char path[PATH_BYTES];
+    char path[GK_FOLDER_PATH_BYTES];
     uint8_t *bytes;
     uint32_t count; /* records */
 };
@@ -57,7 +57,7 @@ static bool find_file(const char *folder, const char *name, char *ret_path)
     struct stat status;
 
     for (int i = 0; i < 2; i++) {
-        (void)snprintf(ret_path, PATH_BYTES, "%s/%s%s", folder, name, packings[i]);
+        (void)snprintf(ret_path, GK_FOLDER_PATH_BYTES, "%s/%s%s", folder, name, packings[i]);
         if (!stat(ret_path, &status) || (errno != ENOENT && errno != ENOTDIR)) {
             return true;
         }
@@ -67,20 +67,11 @@ static bool find_file(const char *folder, const char *name, char *ret_path)
 
 static enum gk_err find_files(const char *name, struct folder *folder, struct gk_words *words)
 {
-    struct stat status;
+    enum gk_err err = gk_folder_check("cifar10", name, words);
     char file[32];
 
-    if (name[0] == '\0') {
-        gk_words_set(words, "cifar10: needs a folder: cifar10:DIR");
-        return GK_E_CONFIG;
-    }
-    if (strlen(name) > PATH_BYTES - 64) {
-        gk_words_set(words, "the name of the folder is longer than %d bytes", PATH_BYTES - 64);
-        return GK_E_LIMIT;
-    }
-    if (stat(name, &status)) {
-        gk_words_set(words, "folder %s: %s", name, strerror(errno));
-        return errno == ENOENT || errno == ENOTDIR ? GK_E_NOTFOUND : GK_E_IO;
+    if (err) {
+        return err;
     }
     for (uint32_t i = 1; i <= TRAIN_FILES_MAX; i++) {
         (void)snprintf(file, sizeof(file), "data_batch_%u.bin", (unsigned)i);

@@ -16,6 +16,30 @@ struct growing {
     size_t count, room;
 };
 
+enum gk_err gk_folder_check(const char *kind, const char *name, struct gk_words *words)
+{
+    struct stat status;
+
+    if (name[0] == '\0') {
+        gk_words_set(words, "%s: needs a folder: %s:DIR", kind, kind);
+        return GK_E_CONFIG;
+    }
+    if (strlen(name) > GK_FOLDER_PATH_BYTES - 64) {
+        gk_words_set(words, "the name of the folder is longer than %d bytes",
+                     GK_FOLDER_PATH_BYTES - 64);
+        return GK_E_LIMIT;
+    }
+    if (stat(name, &status)) {
+        gk_words_set(words, "folder %s: %s", name, strerror(errno));
+        return errno == ENOENT || errno == ENOTDIR ? GK_E_NOTFOUND : GK_E_IO;
+    }
+    if (!S_ISDIR(status.st_mode)) {
+        gk_words_set(words, "%s is not a folder", name);
+        return GK_E_NOTFOUND;
+    }
+    return GK_OK;
+}
+
 /* Not blocking, and regular files only: a name that is a pipe must not hang the daemon. */
 static enum gk_err open_regular(const char *path, int *ret_fd, struct gk_words *words)
 {

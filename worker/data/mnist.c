@@ -10,8 +10,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { PATH_BYTES = 4096 };
-
 enum { TRAIN_IMAGES, TRAIN_LABELS, TEST_IMAGES, TEST_LABELS, FILES_COUNT };
 
 static const char *const stems[FILES_COUNT] = {"train-images", "train-labels", "t10k-images",
@@ -21,7 +19,7 @@ static const char *const endings[FILES_COUNT] = {"idx3-ubyte", "idx1-ubyte", "id
 
 struct folder {
     const char *name;
-    char paths[FILES_COUNT][PATH_BYTES]; /* "" when the file is not there */
+    char paths[FILES_COUNT][GK_FOLDER_PATH_BYTES]; /* "" when the file is not there */
 };
 
 /* Owns what its source points into. */
@@ -29,29 +27,6 @@ struct pair {
     struct gk_source source;
     uint8_t *images, *labels;
 };
-
-static enum gk_err check_folder(const char *name, struct gk_words *words)
-{
-    struct stat status;
-
-    if (name[0] == '\0') {
-        gk_words_set(words, "mnist: needs a folder: mnist:DIR");
-        return GK_E_CONFIG;
-    }
-    if (strlen(name) > PATH_BYTES - 64) {
-        gk_words_set(words, "the name of the folder is longer than %d bytes", PATH_BYTES - 64);
-        return GK_E_LIMIT;
-    }
-    if (stat(name, &status)) {
-        gk_words_set(words, "folder %s: %s", name, strerror(errno));
-        return errno == ENOENT || errno == ENOTDIR ? GK_E_NOTFOUND : GK_E_IO;
-    }
-    if (!S_ISDIR(status.st_mode)) {
-        gk_words_set(words, "%s is not a folder", name);
-        return GK_E_NOTFOUND;
-    }
-    return GK_OK;
-}
 
 /* A file that exists and cannot be opened counts as found, so that reading it says why. */
 static void find_file(struct folder *folder, int file)
@@ -62,8 +37,8 @@ static void find_file(struct folder *folder, int file)
     struct stat status;
 
     for (size_t i = 0; i < 4; i++) {
-        (void)snprintf(path, PATH_BYTES, "%s/%s%s%s%s", folder->name, stems[file], joints[i / 2],
-                       endings[file], packings[i % 2]);
+        (void)snprintf(path, GK_FOLDER_PATH_BYTES, "%s/%s%s%s%s", folder->name, stems[file],
+                       joints[i / 2], endings[file], packings[i % 2]);
         if (!stat(path, &status) || (errno != ENOENT && errno != ENOTDIR)) {
             return;
         }
@@ -209,7 +184,7 @@ enum gk_err gk_dataset_open_mnist(const char *name, struct gk_dataset **ret_data
 {
     struct folder *folder;
     bool whole;
-    enum gk_err err = check_folder(name, words);
+    enum gk_err err = gk_folder_check("mnist", name, words);
 
     if (err) {
         return err;

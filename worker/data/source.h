@@ -17,6 +17,12 @@ struct gk_bytes {
     const char *name; /* for words */
 };
 
+/* What a data set of files is given: the name of a folder, which with that of a file in
+ * it fits GK_FOLDER_PATH_BYTES.  GK_E_CONFIG (empty; `kind` is for words), GK_E_LIMIT,
+ * GK_E_NOTFOUND, GK_E_IO. */
+enum { GK_FOLDER_PATH_BYTES = 4096 };
+enum gk_err gk_folder_check(const char *kind, const char *name, struct gk_words *words);
+
 /* The whole file, decompressed if it is gzip (whatever its name), with at most bytes_max bytes.
  * The caller frees.  GK_E_NOTFOUND, GK_E_IO, GK_E_CORRUPT (gzip), GK_E_LIMIT, GK_E_NOMEM; words
  * name the file. */
