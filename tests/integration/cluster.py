@@ -255,18 +255,21 @@ def job_hash(servers):
     return f"{sum(int(s['model_hash'], 16) for s in summaries) % 2**64:016x}", summaries[0]["version"]
 
 
-def processes_of(marker):
-    """Ids of living processes whose command line holds the marker."""
+def processes_of(marker, environment=False):
+    """Ids of living processes whose command line, or also environment, holds the marker."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as file:
-                command = file.read()
+                text = file.read()
+            if environment:
+                with open(f"/proc/{pid}/environ", "rb") as file:
+                    text += file.read()
             with open(f"/proc/{pid}/stat", "rb") as file:
                 state = file.read().rpartition(b")")[2].split()[0]
         except OSError:
             continue
-        if marker.encode() in command and state != b"Z" and int(pid) != os.getpid():
+        if marker.encode() in text and state != b"Z" and int(pid) != os.getpid():
             found.append(int(pid))
     return found
 

@@ -25,21 +25,8 @@ def run(*args, **more):
 
 
 def of_job(job):
-    """Processes with the job in their command line or environment: all of its tree, whatever it has become."""
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                text = file.read()
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                text += file.read()
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                state = file.read().rpartition(b")")[2].split()[0]
-        except OSError:
-            continue
-        if job.encode() in text and state != b"Z" and int(pid) != os.getpid():
-            found.append(int(pid))
-    return found
+    """All processes of its tree, whatever they have become: what they run may not name the job, their environment does."""
+    return processes_of(job, environment=True)
 
 
 def environments(*options, workers=2, **more):
