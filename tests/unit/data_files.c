@@ -111,6 +111,7 @@ Test(data_files, cifar_broken)
     check_error("cifar10:%s", GK_E_NOTFOUND, "no data_batch_1.bin; expected data_batch_1.bin to");
     put_images("data_batch_1.bin", 0, 1, false);
     check_error("cifar10:%s", GK_E_NOTFOUND, "no test_batch.bin");
+    check_error("cifar10:%s/data_batch_1.bin", GK_E_NOTFOUND, "is not a folder");
     put("test_batch.bin", record, RECORD, false);
     check_error("cifar10:%s", GK_E_CORRUPT, "test_batch.bin: label 10 of image 0 is out of range");
     record[0] = 9;
