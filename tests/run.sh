@@ -94,6 +94,8 @@ for preset in $presets; do
 done
 /usr/bin/python3 -c 'import torch' 2>/dev/null ||
     say "not run: the tests of gkps.torch, for want of python3-torch; tests/torch.sh installs it and runs them"
+/usr/bin/python3 -c 'import pip, setuptools, wheel' 2>/dev/null ||
+    say "not run: python_install, for want of python3-pip, -setuptools or -wheel; tests/torch.sh installs them and runs it"
 say "took $(($(date +%s) - started)) s"
 [ -z "$failures" ] || say "failed:$failures"
 printf '%d passed, %d failed\n' "$passed" "$failed"

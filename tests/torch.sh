@@ -28,5 +28,6 @@ code=0
 (cd "$root" && ctest --preset release -R '^(torch|python)_' --output-junit "$junit") || code=$?
 counts=$(python3 "$root/tests/count.py" "$junit" "$root/build/torch-failures.txt") || counts="0 1"
 cmake --preset release -S "$root" -DGK_TORCH_PYTHON=/usr/bin/python3 -DGK_TORCH_ALL=OFF >/dev/null
+"$python" -c 'import pip, setuptools, wheel' 2>/dev/null || say "not run: python_install, for $python has no pip, setuptools or wheel"
 printf '%d passed, %d failed\n' "${counts% *}" "${counts#* }"
 [ "$code" = 0 ] && [ "${counts#* }" = 0 ]
