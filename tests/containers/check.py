@@ -180,7 +180,7 @@ def check_ignored(root):
     kept = {line[1:].split("/")[0] for line in read(root, ".dockerignore").splitlines() if line.startswith("!")}
     text = re.sub(r"if\(GK_TESTS\).*?endif\(\)", "", read(root, "CMakeLists.txt"), flags=re.S)
     wanted = {path.split("/")[0] for path in re.findall(r"(?:add_subdirectory|include)\((\w[\w./-]*/?[\w.-]*)\)", text)}
-    wanted |= {word for words in re.findall(r"install\(FILES ([\w. ]+?) DEST", text) for word in words.split()}
+    wanted |= {word for words in re.findall(r"install\((?:FILES|DIRECTORY) ([\w. /]+?) DEST", text) for word in words.split()}
     for path in sorted(wanted - kept):
         if os.path.exists(os.path.join(root, path)):
             yield f"{path} is not in the build context"

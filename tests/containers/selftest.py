@@ -41,6 +41,8 @@ FAULTS = (
     ("no health check", DOCKERFILE, "HEALTHCHECK", "# HEALTHCHECK", "the health check is []"),
     ("a health check that fails", DOCKERFILE, '"--timeout"', '"--time"', "refuses the options of the health check"),
     ("sources that are not sent", IGNORED, "!proto\n", "", "proto is not in the build context"),
+    ("a page that is installed and not sent", IGNORED, "!ARCHITECTURE.md\n", "", "ARCHITECTURE.md is not in the build context"),
+    ("a folder that is installed and not sent", IGNORED, "!docs\n", "", "docs is not in the build context"),
 )
 
 
