@@ -338,9 +338,14 @@ enum gk_err gk_vector_cpu(enum gk_cpu wish, const struct gk_vector_ops **ret_ops
  * a time together.
  *
  * The order of every sum is the one stated here; sums inside of gemm are those of the BLAS, and
- * expf, tanhf and logf those of the C library: see ARCHITECTURE.md, "Determinism".  A NaN passes
- * through every slot, so that a diverged model is seen as one. */
+ * expf, tanhf and logf those of the table's library: see ARCHITECTURE.md, "Determinism".  A NaN
+ * passes through every slot, so that a diverged model is seen as one. */
 enum gk_activation { GK_ACTIVATION_NONE, GK_ACTIVATION_RELU };
+
+/* "Rows in tiles": sums over the rows of a matrix are taken of GK_LAYER_TILE rows at a time, each
+ * from +0 and in the order of the rows, the last tile as long as it comes; then the sums of the
+ * tiles are added in their order, from +0 too.  So tiles can be summed at the same time. */
+enum { GK_LAYER_TILE = 256 };
 
 /* c = a b + beta c;  a is m x k, b is k x n, c is m x n, transposed as told.  beta = 0 does not
  * read c. */
@@ -362,7 +367,7 @@ struct gk_bias_args {
 
 /* Over the rows of a batch. */
 struct gk_loss {
-    double loss;   /* sum of the losses, rows in order */
+    double loss;   /* sum of the losses, rows in tiles */
     uint64_t hits; /* rows whose label is the first of the largest logits; none among NaNs */
 };
 
@@ -390,7 +395,7 @@ struct gk_norm_args {
     uint64_t rows, columns;
     const float *weight, *bias;
     /* training: mean and scale (1 / sqrt(variance + epsilon), variance with rows in the
-     * denominator) are those of x, summed in double, rows in order, and written for the backward
+     * denominator) are those of x, summed in double, rows in tiles, and written for the backward
      * pass; the running ones move by `momentum` (r += momentum (new - r), the variance with rows -
      * 1 in the denominator).  Else the running ones count, and nothing is written but y. */
     bool training;
@@ -401,7 +406,7 @@ struct gk_norm_args {
 };
 
 /* dx = weight scale (dy - mean of dy - n mean of (dy n)), n = (x - mean) scale; dbias = sum of dy,
- * dweight = sum of dy n: in double, rows in order.  dx may be NULL.  The activation is undone
+ * dweight = sum of dy n: in double, rows in tiles.  dx may be NULL.  The activation is undone
  * before, by activation_backward. */
 struct gk_norm_gradient_args {
     const float *x, *dy;
@@ -467,7 +472,7 @@ struct gk_layer_ops {
     /* dx[i] = 0 where y[i] <= 0 (RELU), in place */
     void (*activation_backward)(struct gk_queue *queue, float *dx, const float *y, uint64_t count,
                                 enum gk_activation activation);
-    /* sums[c] = sum over r of x[r][c], rows in order */
+    /* sums[c] = sum over r of x[r][c], rows in tiles */
     void (*column_sums)(struct gk_queue *queue, const float *x, uint64_t rows, uint64_t columns,
                         float *sums);
     void (*softmax_cross_entropy)(struct gk_queue *queue, const struct gk_softmax_args *args);

@@ -107,22 +107,6 @@ static void cpu_activation_backward(struct gk_queue *queue, float *dx, const flo
     }
 }
 
-static void cpu_column_sums(struct gk_queue *queue, const float *x, uint64_t rows, uint64_t columns,
-                            float *sums)
-{
-    (void)queue;
-    for (uint64_t c = 0; c < columns; c++) {
-        sums[c] = 0.0f;
-    }
-    for (uint64_t r = 0; r < rows; r++) {
-        const float *row = x + r * columns;
-
-        for (uint64_t c = 0; c < columns; c++) {
-            sums[c] += row[c];
-        }
-    }
-}
-
 /* The right answer must be the first of the largest; nothing is right among NaNs. */
 static bool is_hit(const float *logits, uint64_t classes, uint32_t label)
 {
@@ -138,6 +122,7 @@ static void cpu_softmax_cross_entropy(struct gk_queue *queue, const struct gk_so
 {
     const uint64_t classes = args->classes;
     struct gk_loss result = {.loss = 0.0};
+    double tile = 0.0;
 
     (void)queue;
     for (uint64_t r = 0; r < args->rows; r++) {
@@ -164,7 +149,11 @@ static void cpu_softmax_cross_entropy(struct gk_queue *queue, const struct gk_so
         for (uint64_t c = 0; args->scale != 1.0f && c < classes; c++) {
             row[c] *= args->scale;
         }
-        result.loss += (double)logf(sum) - (double)right;
+        tile += (double)logf(sum) - (double)right;
+        if ((r + 1) % GK_LAYER_TILE == 0 || r + 1 == args->rows) {
+            result.loss += tile;
+            tile = 0.0;
+        }
     }
     *args->result = result;
 }
@@ -181,7 +170,7 @@ const struct gk_layer_ops *gk_layers_cpu(void)
         .transpose = cpu_transpose,
         .bias_forward = cpu_bias_forward,
         .activation_backward = cpu_activation_backward,
-        .column_sums = cpu_column_sums,
+        .column_sums = gk_cpu_column_sums,
         .softmax_cross_entropy = cpu_softmax_cross_entropy,
         .im2col = gk_cpu_im2col,
         .col2im = gk_cpu_col2im,

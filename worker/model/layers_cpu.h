@@ -20,6 +20,8 @@ void gk_cpu_average_pool_backward(struct gk_queue *queue, const struct gk_layer_
                                   const float *dy, float *dx);
 
 /* layers_cpu_norm.c */
+void gk_cpu_column_sums(struct gk_queue *queue, const float *x, uint64_t rows, uint64_t columns,
+                        float *sums);
 void gk_cpu_norm_forward(struct gk_queue *queue, const struct gk_norm_args *args);
 void gk_cpu_norm_backward(struct gk_queue *queue, const struct gk_norm_gradient_args *args);
 void gk_cpu_residual_forward(struct gk_queue *queue, const struct gk_residual_args *args);

@@ -1,5 +1,5 @@
-/* Batch normalisation and shortcuts.  Sums over the rows are taken for a block of columns at a
- * time, so that their accumulators, in double, stay in registers and cache. */
+/* Sums over the rows, batch normalisation, and shortcuts.  Sums are taken for a block of columns at
+ * a time, so that their accumulators, most of them in double, stay in registers and cache. */
 #include "worker/model/layers_cpu.h"
 
 #include <math.h>
@@ -19,37 +19,93 @@ static struct block block_at(uint64_t first, uint64_t columns)
     return (struct block){first, left < BLOCK ? left : BLOCK};
 }
 
+/* Of the tile that the rows are in, and of all tiles before it. */
+struct sums {
+    double tile[BLOCK], all[BLOCK];
+};
+
+static bool ends_tile(uint64_t row, uint64_t rows)
+{
+    return (row + 1) % GK_LAYER_TILE == 0 || row + 1 == rows;
+}
+
+static void end_tile(struct sums *sums, const struct block *block)
+{
+    for (uint64_t c = 0; c < block->count; c++) {
+        sums->all[c] += sums->tile[c];
+        sums->tile[c] = 0.0;
+    }
+}
+
+static void add_columns(const float *x, uint64_t rows, uint64_t columns, const struct block *block,
+                        float *sums)
+{
+    float tile[BLOCK] = {0.0f};
+
+    for (uint64_t c = 0; c < block->count; c++) {
+        sums[c] = 0.0f;
+    }
+    for (uint64_t r = 0; r < rows; r++) {
+        const float *row = x + r * columns + block->first;
+
+        for (uint64_t c = 0; c < block->count; c++) {
+            tile[c] += row[c];
+        }
+        for (uint64_t c = 0; ends_tile(r, rows) && c < block->count; c++) {
+            sums[c] += tile[c];
+            tile[c] = 0.0f;
+        }
+    }
+}
+
+void gk_cpu_column_sums(struct gk_queue *queue, const float *x, uint64_t rows, uint64_t columns,
+                        float *sums)
+{
+    (void)queue;
+    for (uint64_t first = 0; first < columns; first += BLOCK) {
+        const struct block block = block_at(first, columns);
+
+        add_columns(x, rows, columns, &block, sums + first);
+    }
+}
+
 static void measure(const struct gk_norm_args *args, const struct block *block)
 {
     const double rows = (double)args->rows;
-    double sums[BLOCK] = {0.0};
-    double squares[BLOCK] = {0.0};
+    struct sums sums = {.all = {0.0}};
+    struct sums squares = {.all = {0.0}};
 
     for (uint64_t r = 0; r < args->rows; r++) {
         const float *x = args->x + r * args->columns + block->first;
 
         for (uint64_t c = 0; c < block->count; c++) {
-            sums[c] += (double)x[c];
+            sums.tile[c] += (double)x[c];
+        }
+        if (ends_tile(r, args->rows)) {
+            end_tile(&sums, block);
         }
     }
     for (uint64_t c = 0; c < block->count; c++) {
-        sums[c] /= rows;
+        sums.all[c] /= rows;
     }
     for (uint64_t r = 0; r < args->rows; r++) {
         const float *x = args->x + r * args->columns + block->first;
 
         for (uint64_t c = 0; c < block->count; c++) {
-            double distance = (double)x[c] - sums[c];
+            double distance = (double)x[c] - sums.all[c];
 
-            squares[c] += distance * distance;
+            squares.tile[c] += distance * distance;
+        }
+        if (ends_tile(r, args->rows)) {
+            end_tile(&squares, block);
         }
     }
     for (uint64_t c = 0; c < block->count; c++) {
         uint64_t column = block->first + c;
-        float variance = (float)(squares[c] / (args->rows > 1 ? rows - 1.0 : 1.0));
+        float variance = (float)(squares.all[c] / (args->rows > 1 ? rows - 1.0 : 1.0));
 
-        args->mean[column] = (float)sums[c];
-        args->scale[column] = (float)(1.0 / sqrt(squares[c] / rows + (double)args->epsilon));
+        args->mean[column] = (float)sums.all[c];
+        args->scale[column] = (float)(1.0 / sqrt(squares.all[c] / rows + (double)args->epsilon));
         args->running_mean[column] +=
             args->momentum * (args->mean[column] - args->running_mean[column]);
         args->running_variance[column] +=
@@ -101,8 +157,8 @@ static void differentiate(const struct gk_norm_gradient_args *args, const struct
     const double rows = (double)args->rows;
     const float *mean = args->mean + block->first;
     const float *scale = args->scale + block->first;
-    double sums[BLOCK] = {0.0};
-    double products[BLOCK] = {0.0};
+    struct sums sums = {.all = {0.0}};
+    struct sums products = {.all = {0.0}};
     float factor[BLOCK], mean_dy[BLOCK], mean_product[BLOCK];
 
     for (uint64_t r = 0; r < args->rows; r++) {
@@ -110,16 +166,20 @@ static void differentiate(const struct gk_norm_gradient_args *args, const struct
         const float *dy = args->dy + r * args->columns + block->first;
 
         for (uint64_t c = 0; c < block->count; c++) {
-            sums[c] += (double)dy[c];
-            products[c] += (double)dy[c] * (double)((x[c] - mean[c]) * scale[c]);
+            sums.tile[c] += (double)dy[c];
+            products.tile[c] += (double)dy[c] * (double)((x[c] - mean[c]) * scale[c]);
+        }
+        if (ends_tile(r, args->rows)) {
+            end_tile(&sums, block);
+            end_tile(&products, block);
         }
     }
     for (uint64_t c = 0; c < block->count; c++) {
-        args->dbias[block->first + c] = (float)sums[c];
-        args->dweight[block->first + c] = (float)products[c];
+        args->dbias[block->first + c] = (float)sums.all[c];
+        args->dweight[block->first + c] = (float)products.all[c];
         factor[c] = args->weight[block->first + c] * scale[c];
-        mean_dy[c] = (float)(sums[c] / rows);
-        mean_product[c] = (float)(products[c] / rows);
+        mean_dy[c] = (float)(sums.all[c] / rows);
+        mean_product[c] = (float)(products.all[c] / rows);
     }
     for (uint64_t r = 0; args->dx && r < args->rows; r++) {
         const float *x = args->x + r * args->columns + block->first;
