@@ -280,6 +280,8 @@ struct gk_hash_args {
 
 struct gk_caps {
     const char *name; /* "cpu reference", "cpu avx2", "cuda:0 ..." */
+    /* Both kinds of memory are ordinary memory, and slots have finished when they return. */
+    bool on_host;
 };
 
 struct gk_vector_ops {
@@ -292,6 +294,9 @@ struct gk_vector_ops {
     void (*free)(struct gk_queue *queue, enum gk_memory kind, void *memory); /* accepts NULL */
     struct gk_ticket (*copy)(struct gk_queue *queue, void *target, const void *source,
                              size_t bytes);
+    /* Blocks until `stream`, in which somebody else computes on the same device, has done all that
+     * it holds; NULL: the device's default stream.  There is none on the host. */
+    void (*settle)(struct gk_queue *queue, void *stream);
     /* Blocks; the queue's sticky error, cleared. */
     enum gk_err (*wait)(struct gk_queue *queue, struct gk_ticket ticket);
     bool (*poll)(struct gk_queue *queue, struct gk_ticket ticket); /* true: done */

@@ -16,6 +16,9 @@ const struct gk_vector_ops *gk_vector_cuda_device(uint32_t device, struct gk_wor
 /* How many devices there are; 0 without a driver, or where it is not built in.  Any thread. */
 uint32_t gk_vector_cuda_count(void);
 
+/* Whether this is memory of that device, or memory that it shares with the host.  Any thread. */
+bool gk_vector_cuda_owns(uint32_t device, const void *memory);
+
 /* Of device 0. */
 const struct gk_vector_ops *gk_vector_cuda(struct gk_words *words);
 

@@ -12,6 +12,13 @@ uint32_t gk_vector_cuda_count(void)
     return 0;
 }
 
+bool gk_vector_cuda_owns(uint32_t device, const void *memory)
+{
+    (void)device;
+    (void)memory;
+    return false;
+}
+
 const struct gk_vector_ops *gk_vector_cuda(struct gk_words *words)
 {
     return gk_vector_cuda_device(0, words);

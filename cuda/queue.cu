@@ -360,6 +360,13 @@ struct gk_ticket gk_cuda_copy(struct gk_queue *queue, void *target, const void *
     return gk_cuda_end(&slot);
 }
 
+void gk_cuda_settle(struct gk_queue *queue, void *stream)
+{
+    if (!queue->err && gk_cuda_check(queue, cudaSetDevice(queue->device))) {
+        (void)gk_cuda_check(queue, cudaStreamSynchronize(static_cast<cudaStream_t>(stream)));
+    }
+}
+
 enum gk_err gk_cuda_wait(struct gk_queue *queue, struct gk_ticket ticket)
 {
     enum gk_err err;

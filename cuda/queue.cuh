@@ -107,6 +107,7 @@ void *gk_cuda_alloc(struct gk_queue *queue, enum gk_memory kind, size_t bytes);
 void gk_cuda_free(struct gk_queue *queue, enum gk_memory kind, void *memory);
 struct gk_ticket gk_cuda_copy(struct gk_queue *queue, void *target, const void *source,
                               size_t bytes);
+void gk_cuda_settle(struct gk_queue *queue, void *stream);
 enum gk_err gk_cuda_wait(struct gk_queue *queue, struct gk_ticket ticket);
 bool gk_cuda_poll(struct gk_queue *queue, struct gk_ticket ticket);
 struct gk_ticket gk_cuda_accumulate(struct gk_queue *queue, const struct gk_accumulate_args *args);

@@ -33,6 +33,7 @@ static struct gk_vector_ops table_of(open_function open)
     ops.alloc = gk_cuda_alloc;
     ops.free = gk_cuda_free;
     ops.copy = gk_cuda_copy;
+    ops.settle = gk_cuda_settle;
     ops.wait = gk_cuda_wait;
     ops.poll = gk_cuda_poll;
     ops.accumulate = gk_cuda_accumulate;
@@ -81,6 +82,19 @@ uint32_t gk_vector_cuda_count(void)
         return 0;
     }
     return count < DEVICES_MAX ? static_cast<uint32_t>(count) : uint32_t(DEVICES_MAX);
+}
+
+bool gk_vector_cuda_owns(uint32_t device, const void *memory)
+{
+    cudaPointerAttributes attributes;
+
+    if (cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return false;
+    }
+    return attributes.type == cudaMemoryTypeManaged ||
+           (attributes.type == cudaMemoryTypeDevice &&
+            attributes.device == static_cast<int>(device));
 }
 
 const struct gk_vector_ops *gk_vector_cuda(struct gk_words *words)

@@ -24,7 +24,7 @@ enum gk_err gk_cpu_queue_open(const struct gk_cpu_loops *loops, struct gk_queue 
         return GK_E_NOMEM;
     }
     queue->loops = loops;
-    queue->caps = (struct gk_caps){.name = loops->name};
+    queue->caps = (struct gk_caps){.name = loops->name, .on_host = true};
     *ret_queue = queue;
     return GK_OK;
 }
@@ -84,6 +84,12 @@ struct gk_ticket gk_cpu_copy(struct gk_queue *queue, void *target, const void *s
         memcpy(target, source, bytes);
     }
     return (struct gk_ticket){0};
+}
+
+void gk_cpu_settle(struct gk_queue *queue, void *stream)
+{
+    (void)queue;
+    (void)stream;
 }
 
 enum gk_err gk_cpu_wait(struct gk_queue *queue, struct gk_ticket ticket)

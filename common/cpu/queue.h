@@ -53,6 +53,7 @@ void *gk_cpu_alloc(struct gk_queue *queue, enum gk_memory kind, size_t bytes);
 void gk_cpu_free(struct gk_queue *queue, enum gk_memory kind, void *memory);
 struct gk_ticket gk_cpu_copy(struct gk_queue *queue, void *target, const void *source,
                              size_t bytes);
+void gk_cpu_settle(struct gk_queue *queue, void *stream);
 enum gk_err gk_cpu_wait(struct gk_queue *queue, struct gk_ticket ticket);
 bool gk_cpu_poll(struct gk_queue *queue, struct gk_ticket ticket);
 

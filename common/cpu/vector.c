@@ -7,7 +7,7 @@
 
 #define SHARED_SLOTS                                                                               \
     .close = gk_cpu_close, .caps = gk_cpu_caps, .alloc = gk_cpu_alloc, .free = gk_cpu_free,        \
-    .copy = gk_cpu_copy, .wait = gk_cpu_wait, .poll = gk_cpu_poll,                                 \
+    .copy = gk_cpu_copy, .settle = gk_cpu_settle, .wait = gk_cpu_wait, .poll = gk_cpu_poll,        \
     .accumulate = gk_cpu_accumulate, .select = gk_cpu_select, .select_ge = gk_cpu_select_ge,       \
     .stats = gk_cpu_stats, .sample = gk_cpu_sample, .take = gk_cpu_take, .give = gk_cpu_give,      \
     .sum = gk_cpu_sum, .apply = gk_cpu_apply, .hash = gk_cpu_hash

@@ -56,8 +56,9 @@ enum gk_err gk_engine_open(const struct gk_engine_setup *setup, struct gk_engine
  * the bound memory at once; else it is kept for gk_engine_install().  GK_E_TIMEOUT; 0: no limit. */
 enum gk_err gk_engine_wait(struct gk_engine *engine, int64_t timeout_ms, bool install);
 
-/* What was kept, into the bound memory. */
-void gk_engine_install(struct gk_engine *engine);
+/* What was kept, into the bound memory.  An error of the device: the engine ends, and
+ * gk_engine_wait() comes back soon. */
+enum gk_err gk_engine_install(struct gk_engine *engine);
 
 /* As of the last change of turns. */
 void gk_engine_view(struct gk_engine *engine, struct gk_engine_view *ret_view);

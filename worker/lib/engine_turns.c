@@ -34,6 +34,8 @@ void gk_engine_take(struct gk_engine *engine, const struct gk_worker_action *act
 {
     struct gk_engine_shared *shared = &engine->shared;
     const struct gk_range range = {.lo = action->lo, .hi = action->hi};
+    struct gk_words words;
+    enum gk_err err = GK_OK;
 
     gk_engine_lock(engine);
     if (shared->kept_version != action->step) {
@@ -41,8 +43,8 @@ void gk_engine_take(struct gk_engine *engine, const struct gk_worker_action *act
         shared->kept_version = action->step;
     }
     if (shared->install) {
-        gk_flat_install(engine->setup->flat, action->plane, range,
-                        (const float *)(const void *)action->buf->data);
+        err = gk_flat_install(engine->setup->flat, action->plane, range,
+                              (const float *)(const void *)action->buf->data, &words);
     } else {
         GK_ASSERT(shared->kept_count < shared->kept_room);
         shared->kept[shared->kept_count++] = (struct gk_engine_kept){
@@ -50,6 +52,9 @@ void gk_engine_take(struct gk_engine *engine, const struct gk_worker_action *act
     }
     gk_engine_unlock(engine);
     engine->report.ended_us = gk_now_us();
+    if (err) {
+        gk_engine_on_failed(engine, GK_EXIT_INTERNAL, words.text);
+    }
 }
 
 void gk_engine_publish(struct gk_engine *engine)
@@ -98,15 +103,38 @@ static struct timespec after_ms(int64_t ms)
     return at;
 }
 
-static void install_kept(struct gk_engine *engine)
+static void ask(struct gk_engine *engine, enum gk_engine_asked asked)
+{
+    engine->shared.asked = asked;
+    if (engine->shared.view.turn != GK_TURN_ENDED) {
+        engine->shared.view.turn = GK_TURN_LIBRARY;
+    }
+}
+
+static void ask_to_fail(struct gk_engine *engine, int exit_code, const struct gk_words *words)
+{
+    engine->shared.fail_code = exit_code;
+    engine->shared.fail_words = *words;
+    ask(engine, GK_ASKED_FAIL);
+    wake(engine);
+}
+
+/* What the device refuses ends the rank. */
+static enum gk_err install_kept(struct gk_engine *engine)
 {
     struct gk_engine_shared *shared = &engine->shared;
+    struct gk_words words;
+    enum gk_err err = GK_OK;
 
-    for (uint32_t i = 0; i < shared->kept_count; i++) {
-        gk_flat_install(engine->setup->flat, shared->kept[i].plane, shared->kept[i].range,
-                        (const float *)(const void *)shared->kept[i].buf->data);
+    for (uint32_t i = 0; i < shared->kept_count && !err; i++) {
+        err = gk_flat_install(engine->setup->flat, shared->kept[i].plane, shared->kept[i].range,
+                              (const float *)(const void *)shared->kept[i].buf->data, &words);
     }
     gk_engine_drop_kept(engine);
+    if (err) {
+        ask_to_fail(engine, GK_EXIT_INTERNAL, &words);
+    }
+    return err;
 }
 
 enum gk_err gk_engine_wait(struct gk_engine *engine, int64_t timeout_ms, bool install)
@@ -117,10 +145,7 @@ enum gk_err gk_engine_wait(struct gk_engine *engine, int64_t timeout_ms, bool in
     enum gk_err err;
 
     gk_engine_lock(engine);
-    shared->install = install;
-    if (install) {
-        install_kept(engine);
-    }
+    shared->install = install && install_kept(engine) == GK_OK;
     while (shared->view.turn == GK_TURN_LIBRARY && error == 0) {
         error = timeout_ms > 0 ? pthread_cond_timedwait(&shared->turned, &shared->mutex, &until)
                                : pthread_cond_wait(&shared->turned, &shared->mutex);
@@ -131,11 +156,14 @@ enum gk_err gk_engine_wait(struct gk_engine *engine, int64_t timeout_ms, bool in
     return err;
 }
 
-void gk_engine_install(struct gk_engine *engine)
+enum gk_err gk_engine_install(struct gk_engine *engine)
 {
+    enum gk_err err;
+
     gk_engine_lock(engine);
-    install_kept(engine);
+    err = install_kept(engine);
     gk_engine_unlock(engine);
+    return err;
 }
 
 void gk_engine_view(struct gk_engine *engine, struct gk_engine_view *ret_view)
@@ -153,14 +181,6 @@ bool gk_engine_remembers(const struct gk_engine *engine)
 const void *gk_engine_aux(const struct gk_engine *engine)
 {
     return engine->keeper.slot ? gk_slot_aux(engine->keeper.slot) : NULL;
-}
-
-static void ask(struct gk_engine *engine, enum gk_engine_asked asked)
-{
-    engine->shared.asked = asked;
-    if (engine->shared.view.turn != GK_TURN_ENDED) {
-        engine->shared.view.turn = GK_TURN_LIBRARY;
-    }
 }
 
 void gk_engine_init_made(struct gk_engine *engine, uint64_t init_id)
@@ -194,11 +214,8 @@ void gk_engine_leave(struct gk_engine *engine)
 void gk_engine_fail(struct gk_engine *engine, int exit_code, const struct gk_words *words)
 {
     gk_engine_lock(engine);
-    engine->shared.fail_code = exit_code;
-    engine->shared.fail_words = *words;
-    ask(engine, GK_ASKED_FAIL);
+    ask_to_fail(engine, exit_code, words);
     gk_engine_unlock(engine);
-    wake(engine);
 }
 
 void gk_engine_stop(struct gk_engine *engine, int exit_code)

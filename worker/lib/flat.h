@@ -5,12 +5,15 @@
  * dense ones and the frozen ones, each group in the order of the program: so the unit of selection
  * is one range.
  *
+ * Gradient and residual lie where the arithmetic runs, on the host or on a device; bound memory may
+ * lie on either, but on a device only with the table of that device.
+ *
  * It has no lock: one thread at a time, in this order.  Opening, and gk_flat_set_rank(), on the
- * loop thread before the first computation.  Then make_init, step and persist, which block for as
- * long as they compute, one at a time, the first on the program's thread, the others on the compute
- * thread; and install, reset and drop_initial, on the loop thread or, install alone, on the
- * program's, while none of those runs.  What gk_flat_spec() and its like show does not
- * change after opening: any thread. */
+ * loop thread before the first computation.  Then make_init, settle, step and persist, which block
+ * for as long as they compute, one at a time, the first two on the program's thread, the others on
+ * the compute thread; and install, reset and drop_initial, on the loop thread or, install alone, on
+ * the program's, while none of those runs.  What gk_flat_spec() and its like show does not change
+ * after opening: any thread. */
 #ifndef GK_WORKER_LIB_FLAT_H
 #define GK_WORKER_LIB_FLAT_H
 
@@ -75,10 +78,10 @@ struct gk_flat_step {
 enum gk_err gk_flat_open(const struct gk_flat_setup *setup, struct gk_flat **ret_flat,
                          int *ret_exit, struct gk_words *words);
 
-/* Gradient and residual lie in this slot from here on; before anything is computed, and only with a
- * state directory.  Borrowed, until it is taken away with NULL, after which only closing may come.
- */
-void gk_flat_use_slot(struct gk_flat *flat, struct gk_slot *slot);
+/* The residual of this slot is that of the vector from here on; before anything is computed, and
+ * only with a state directory.  Borrowed, until it is taken away with NULL, which cannot fail and
+ * after which only closing may come.  GK_E_IO, GK_E_NOMEM: of the device. */
+enum gk_err gk_flat_use_slot(struct gk_flat *flat, struct gk_slot *slot, struct gk_words *words);
 
 /* Before the first step; the last one counts.  GK_E_NOMEM, and the errors of gk_selector_new(). */
 enum gk_err gk_flat_set_rank(struct gk_flat *flat, uint32_t rank, struct gk_words *words);
@@ -95,7 +98,7 @@ const uint8_t *gk_flat_spec_bytes(const struct gk_flat *flat, size_t *ret_bytes,
 const char *gk_flat_table(const struct gk_flat *flat);
 
 /* Once, by rank 0: a copy of the bound parameters as the initial ones, and the init id, which is
- * not 0.  GK_E_NOMEM; GK_E_NONFINITE names tensor and element. */
+ * not 0.  GK_E_NOMEM; GK_E_NONFINITE names tensor and element; GK_E_IO: of the device. */
 enum gk_err gk_flat_make_init(struct gk_flat *flat, uint64_t *ret_init_id, struct gk_words *words);
 
 /* That copy; NULL before, and after it was dropped. */
@@ -104,12 +107,18 @@ const float *gk_flat_initial(const struct gk_flat *flat);
 /* It is not needed any more.  Idempotent. */
 void gk_flat_drop_initial(struct gk_flat *flat);
 
-/* Values of a range into the bound memory: plane 0 into the parameters, plane 1, the committed
- * means of optimizer `none`, into the gradients. */
-void gk_flat_install(struct gk_flat *flat, uint32_t plane, struct gk_range range,
-                     const float *values);
+/* The bound memory is as the program left it: what its stream on the table's device holds is done;
+ * NULL: the default stream.  GK_E_IO: of the device. */
+enum gk_err gk_flat_settle(struct gk_flat *flat, void *stream, struct gk_words *words);
 
-/* The residual is void: zero; so is what the slot holds.  GK_E_IO: the slot cannot be written. */
+/* Values of a range into the bound memory: plane 0 into the parameters, plane 1, the committed
+ * means of optimizer `none`, into the gradients.  They are there on return.  GK_E_IO: of the
+ * device; never on the host. */
+enum gk_err gk_flat_install(struct gk_flat *flat, uint32_t plane, struct gk_range range,
+                            const float *values, struct gk_words *words);
+
+/* The residual is void: zero; so is what the slot holds.  GK_E_IO: the slot cannot be written;
+ * GK_E_NOMEM. */
 enum gk_err gk_flat_reset(struct gk_flat *flat, struct gk_words *words);
 
 /* Selection on the bound gradient, or the given one; encoding.  After a failure the residual is as

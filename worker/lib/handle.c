@@ -1,5 +1,6 @@
 #include "worker/lib/handle.h"
 
+#include "common/device.h"
 #include "common/exit.h"
 #include "common/limits.h"
 #include "common/log.h"
@@ -76,6 +77,21 @@ int gk_handle_misuse(struct gkps *gkps, const char *format, ...)
     va_end(args);
     gk_words_set(&gkps->words, "%s", text);
     return gk_handle_fail(gkps, GKPS_E_ARGUMENT, GK_EXIT_USAGE);
+}
+
+int gk_handle_timed_out(struct gkps *gkps, const char *call, int64_t timeout_ms)
+{
+    gk_words_set(&gkps->words,
+                 "%s: not after %" PRId64 " ms; the log says whom it waits for, and the same wait "
+                 "may go on",
+                 call, timeout_ms);
+    return gk_handle_fail(gkps, GKPS_E_TIMEOUT, GK_EXIT_PEER);
+}
+
+int gk_handle_out_of(struct gkps *gkps, const char *what)
+{
+    gk_words_set(&gkps->words, "no memory for %s", what);
+    return gk_handle_fail(gkps, GKPS_E_INTERNAL, GK_EXIT_INTERNAL);
 }
 
 int gk_handle_enter(struct gkps *gkps, const char *call, unsigned stages)
@@ -231,10 +247,31 @@ static void say_overridden(const struct gkps *gkps, const struct gkps_config *co
     }
 }
 
+/* Selection runs where bound memory lies, unless that is the host. */
+static enum gk_err check_device(struct gkps *gkps, int *ret_exit)
+{
+    struct gk_settings *settings = &gkps->options->settings;
+    struct gk_device wish;
+
+    if (!gkps->bound_on_device || !gk_device_parse(settings->backend, &wish)) {
+        return GK_OK; /* a wish that is none is refused with the other settings */
+    }
+    if (wish.kind == GK_DEVICE_CPU || (wish.numbered && wish.number != gkps->device)) {
+        gk_words_set(&opening.words, "'%.20s', but this program's memory lies on cuda:%" PRIu32,
+                     settings->backend, gkps->device);
+        *ret_exit = gk_config_blame(gkps->config, "backend", &opening.words);
+        return GK_E_CONFIG;
+    }
+    (void)snprintf(gkps->backend, sizeof(gkps->backend), "cuda:%" PRIu32, gkps->device);
+    settings->backend = gkps->backend;
+    return GK_OK;
+}
+
 static enum gk_err check_settings(struct gkps *gkps, int *ret_exit)
 {
-    enum gk_err err = gk_settings_check(&gkps->place, ret_exit, &opening.words);
+    enum gk_err err = check_device(gkps, ret_exit);
 
+    err = err ? err : gk_settings_check(&gkps->place, ret_exit, &opening.words);
     err = err ? err : gk_settings_rank(&gkps->place, &gkps->rank, ret_exit, &opening.words);
     err =
         err ? err : gk_settings_addresses(&gkps->place, &gkps->addresses, ret_exit, &opening.words);
@@ -294,6 +331,7 @@ static int misuse_open(const char *words)
 
 int gkps_open(const struct gkps_config *config, struct gkps **ret_gkps)
 {
+    struct gk_device device = {.kind = GK_DEVICE_CPU};
     struct gkps_config given;
     struct gkps *gkps;
     int exit_code = GK_EXIT_INTERNAL;
@@ -312,9 +350,12 @@ int gkps_open(const struct gkps_config *config, struct gkps **ret_gkps)
     if (given.flags & ~(uint32_t)GKPS_NO_ENVIRONMENT) {
         return misuse_open("a flag that this library does not know");
     }
-    if ((given.device && strcmp(given.device, "cpu") != 0) || given.stream) {
-        return misuse_open("bound memory lies on the cpu in this version: device \"cpu\", no "
-                           "stream");
+    if (given.device &&
+        (!gk_device_parse(given.device, &device) || device.kind == GK_DEVICE_AUTO)) {
+        return misuse_open("the device is not cpu, cuda or cuda:N");
+    }
+    if (given.stream && device.kind != GK_DEVICE_CUDA) {
+        return misuse_open("a stream, but the device is not a CUDA one");
     }
     if (given.settings_count > 0 && !given.settings) {
         return misuse_open("settings are NULL");
@@ -329,6 +370,9 @@ int gkps_open(const struct gkps_config *config, struct gkps **ret_gkps)
         gk_words_set(&opening.words, "no memory for a handle");
         return refuse_open(gkps, given.flags, GKPS_E_INTERNAL, GK_EXIT_INTERNAL);
     }
+    gkps->bound_on_device = device.kind == GK_DEVICE_CUDA;
+    gkps->device = device.number;
+    gkps->stream = given.stream;
     gkps->ended = given.ended;
     gkps->ended_context = given.ended_context;
     err = load(gkps, &given, &exit_code);

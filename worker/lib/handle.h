@@ -2,7 +2,8 @@
  *
  * handle.c   opening, errors, closing
  * tensors.c  the model and the memory of the program
- * train.c    start, steps, leaving */
+ * start.c    gkps_start()
+ * train.c    steps, leaving */
 #ifndef GK_WORKER_LIB_HANDLE_H
 #define GK_WORKER_LIB_HANDLE_H
 
@@ -32,6 +33,10 @@ struct gkps {
     struct gk_settings_place place;
     struct gk_addresses addresses;
     uint32_t rank;
+    bool bound_on_device; /* bound memory lies on a CUDA device: */
+    uint32_t device;
+    void *stream;     /* in which the program computes there */
+    char backend[24]; /* setting that follows from it; "": none does */
     struct gk_flat_tensor *tensors;
     uint32_t tensors_count;
     void *aux;      /* bound */
@@ -70,6 +75,18 @@ int gk_handle_fail(struct gkps *gkps, enum gkps_code code, int exit_code);
 /* The same for a call that makes no sense: words. */
 int gk_handle_misuse(struct gkps *gkps, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* The same for a wait that was too short, and for memory that is not to be had. */
+int gk_handle_timed_out(struct gkps *gkps, const char *call, int64_t timeout_ms);
+int gk_handle_out_of(struct gkps *gkps, const char *what);
+
+/* Memory bound to tensor `i` must lie where gkps_open() was told: what is touched from the wrong
+ * side ends the process.  NULL: nothing is bound.  0 or GKPS_E_ARGUMENT. */
+int gk_handle_check_place(struct gkps *gkps, const char *call, const float *memory, uint32_t i);
+
+/* What the program's stream still computes is waited for, in the program's own thread.  0 or
+ * GKPS_E_INTERNAL. */
+int gk_handle_settle(struct gkps *gkps);
 
 /* What every call begins with: the handle is there, belongs to this process, and is at one of
  * `stages` (bits).  0, or the code of the failure. */

@@ -77,20 +77,21 @@ enum gk_err gk_keeper_open(struct gk_keeper *keeper, const struct gk_worker_conf
     if (err) {
         return err;
     }
-    gk_flat_use_slot(keeper->flat, keeper->slot);
     say_found(&found, &setup);
     keeper->remembers = found.slot.remembers;
     if (found.slot.remembers || found.slot.state == GK_SLOT_LEFT) {
         *rank = found.slot.identity.rank;
     }
     gk_worker_resume(core, &found.slot);
-    return GK_OK;
+    return gk_flat_use_slot(keeper->flat, keeper->slot, words);
 }
 
 void gk_keeper_close(struct gk_keeper *keeper)
 {
     if (keeper->slot) {
-        gk_flat_use_slot(keeper->flat, NULL);
+        struct gk_words words;
+
+        (void)gk_flat_use_slot(keeper->flat, NULL, &words);
         gk_slot_close(keeper->slot);
         keeper->slot = NULL;
     }

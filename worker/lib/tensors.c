@@ -2,6 +2,7 @@
 
 #include "common/exit.h"
 #include "common/shown.h"
+#include "cuda/backend.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -133,6 +134,28 @@ int gkps_tensors(struct gkps *gkps, const struct gkps_tensor *list, size_t count
     gkps->tensors = tensors;
     gkps->tensors_count = (uint32_t)count;
     return GKPS_OK;
+}
+
+int gk_handle_check_place(struct gkps *gkps, const char *call, const float *memory, uint32_t i)
+{
+    if (gkps->bound_on_device && memory && !gk_vector_cuda_owns(gkps->device, memory)) {
+        return gk_handle_misuse(gkps,
+                                "%s: memory bound to tensor %" PRIu32
+                                " ('%s') does not lie on cuda:%" PRIu32 ", the device of gkps_open",
+                                call, i, gkps->tensors[i].name, gkps->device);
+    }
+    return GKPS_OK;
+}
+
+int gk_handle_settle(struct gkps *gkps)
+{
+    struct gk_words words;
+
+    if (!gkps->bound_on_device || !gk_flat_settle(gkps->flat, gkps->stream, &words)) {
+        return GKPS_OK;
+    }
+    gkps->words = words;
+    return gk_handle_fail(gkps, GKPS_E_INTERNAL, GK_EXIT_INTERNAL);
 }
 
 int gkps_bind(struct gkps *gkps, size_t index, float *params, float *gradient, uint64_t count)
