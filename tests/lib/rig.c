@@ -298,6 +298,8 @@ static int keep(struct rig_rank *rank, int code)
     return code;
 }
 
+static const struct rig_place *place;
+
 struct settings {
     struct gkps_setting list[RIG_SETTINGS_MAX];
     size_t count;
@@ -310,8 +312,39 @@ static void set(struct settings *settings, const char *key, const char *value)
     }
 }
 
+void rig_bind_at(const struct rig_place *new_place)
+{
+    place = new_place;
+}
+
+/* What the program would compute there. */
+static void bring(struct rig_rank *rank, float *there, const float *here)
+{
+    if (place) {
+        place->copy(rank->stream, there, here, false);
+    }
+}
+
+static void fetch(struct rig_rank *rank)
+{
+    if (place) {
+        place->copy(rank->stream, rank->params, rank->params_there, true);
+        place->copy(rank->stream, rank->gradient, rank->gradient_there, true);
+    }
+}
+
+void rig_rank_close(struct rig_rank *rank)
+{
+    gkps_close(rank->gkps);
+    if (place) {
+        place->close(rank->stream, rank->params_there, rank->gradient_there);
+    }
+}
+
 static int describe(struct rig_rank *rank)
 {
+    float *params = place ? rank->params_there : rank->params;
+    float *gradient = place ? rank->gradient_there : rank->gradient;
     struct gkps_tensor tensors[RIG_TENSORS];
 
     for (uint32_t i = 0; i < RIG_TENSORS; i++) {
@@ -321,8 +354,8 @@ static int describe(struct rig_rank *rank)
                                           .dims_count = shapes[i].dims_count,
                                           .flags = rank->job->flags[i],
                                           .density = rank->job->densities[i],
-                                          .params = rank->params + shapes[i].at,
-                                          .gradient = rank->gradient + shapes[i].at};
+                                          .params = params + shapes[i].at,
+                                          .gradient = gradient + shapes[i].at};
     }
     return gkps_tensors(rank->gkps, tensors, RIG_TENSORS) ||
            gkps_aux(rank->gkps, &rank->aux, sizeof(rank->aux));
@@ -357,6 +390,11 @@ int rig_rank_open(struct rig_rank *rank)
     set(&settings, "launcher-fd", rank->launcher_fd ? fd : NULL);
     set(&settings, rank->more_key ? rank->more_key : "", rank->more_value);
     config.settings_count = settings.count;
+    if (place) {
+        place->open(&rank->stream, &rank->params_there, &rank->gradient_there);
+        config.device = place->device;
+        config.stream = rank->stream;
+    }
     return keep(rank, gkps_open(&config, &rank->gkps)) || keep(rank, describe(rank));
 }
 
@@ -369,6 +407,7 @@ static int initialise(void *context, char *words, size_t words_bytes)
     for (uint64_t i = 0; i < RIG_PARAMS; i++) {
         rank->params[i] = initial(i);
     }
+    bring(rank, rank->params_there, rank->params);
     return 0;
 }
 
@@ -385,70 +424,8 @@ int rig_rank_start(struct rig_rank *rank)
         code = gkps_start(rank->gkps, &rank->start);
     }
     rank->version = rank->start.step;
+    fetch(rank);
     return keep(rank, code);
-}
-
-/* Indices of the k largest magnitudes of u, rising: the same set as the library's topk. */
-static uint64_t largest(const float *u, uint64_t k, uint32_t *ret_idx)
-{
-    bool taken[RIG_PARAMS] = {false};
-    uint64_t n = 0;
-
-    for (uint64_t found = 0; found < k; found++) {
-        uint64_t best = RIG_PARAMS;
-
-        for (uint64_t i = 0; i < RIG_PARAMS; i++) {
-            if (!taken[i] && u[i] != 0 && (best == RIG_PARAMS || fabsf(u[i]) > fabsf(u[best]))) {
-                best = i;
-            }
-        }
-        if (best < RIG_PARAMS) {
-            taken[best] = true;
-        }
-    }
-    for (uint32_t i = 0; i < RIG_PARAMS; i++) {
-        if (taken[i]) {
-            ret_idx[n++] = i;
-        }
-    }
-    return n;
-}
-
-static int push_own(struct rig_rank *rank, struct gkps_step *step)
-{
-    uint64_t k =
-        (uint64_t)(strtod(rank->job->density ? rank->job->density : "0.05", NULL) * RIG_PARAMS);
-    struct gkps_sparse lists[RIG_TENSORS];
-    float *u = rank->aux.residual;
-    uint32_t idx[RIG_PARAMS];
-    float val[RIG_PARAMS];
-    uint64_t n, at = 0;
-    int code;
-
-    for (uint64_t i = 0; i < RIG_PARAMS; i++) {
-        float sum = (float)step->samples * rank->gradient[i];
-
-        u[i] = u[i] + sum;
-    }
-    n = largest(u, k, idx);
-    for (uint64_t i = 0; i < n; i++) {
-        val[i] = u[idx[i]];
-        u[idx[i]] = 0;
-    }
-    for (uint32_t i = 0; i < RIG_TENSORS; i++) {
-        uint64_t first = at;
-
-        while (at < n && idx[at] < shapes[i].at + shapes[i].count) {
-            idx[at++] -= (uint32_t)shapes[i].at;
-        }
-        lists[i] = (struct gkps_sparse){.size = sizeof(lists[i]),
-                                        .indices = idx + first,
-                                        .values = val + first,
-                                        .count = at - first};
-    }
-    code = gkps_push_sparse(rank->gkps, step, lists);
-    code = code ? code : gkps_wait(rank->gkps, step);
-    return code ? code : gkps_pull(rank->gkps);
 }
 
 static int one_step(struct rig_rank *rank, struct gkps_step *step)
@@ -470,7 +447,7 @@ static int one_step(struct rig_rank *rank, struct gkps_step *step)
         }
         return code;
     case RIG_OWN:
-        return push_own(rank, step);
+        return rig_push_own(rank, step);
     }
     return gkps_step(rank->gkps, step);
 }
@@ -482,6 +459,7 @@ static void apply_means(struct rig_rank *rank)
         for (uint64_t i = 0; i < RIG_PARAMS; i++) {
             rank->params[i] -= 0.05f * rank->gradient[i];
         }
+        bring(rank, rank->params_there, rank->params);
     }
 }
 
@@ -503,10 +481,12 @@ int rig_rank_step(struct rig_rank *rank)
         step.lr = job->lr;
     }
     memcpy(rank->before, rank->params, sizeof(rank->params));
+    bring(rank, rank->gradient_there, rank->gradient);
     rank->aux.steps++;
     if (keep(rank, one_step(rank, &step))) {
         return rank->code;
     }
+    fetch(rank);
     rank->version = step.version;
     rank->selected += step.selected;
     if (job->look) {
@@ -560,7 +540,7 @@ void rig_train(const struct rig_job *job, struct rig_rank *ranks, struct rig_end
         (void)pthread_join(ranks[i].thread, NULL);
     }
     for (uint32_t i = 0; i < job->workers; i++) {
-        gkps_close(ranks[i].gkps);
+        rig_rank_close(&ranks[i]);
     }
     rig_end(&rig, ret_end);
 }

@@ -5,6 +5,7 @@
 #ifndef GK_TESTS_LIB_RIG_H
 #define GK_TESTS_LIB_RIG_H
 
+#include "tests/lib/place.h"
 #include "worker/include/gkps.h"
 
 #include <pthread.h>
@@ -17,7 +18,6 @@ enum {
     RIG_SERVERS_MAX = 3,
     RIG_RANKS_MAX = 3,
     RIG_TENSORS = 4,
-    RIG_PARAMS = 320, /* of all tensors */
     RIG_SETTINGS_MAX = 24,
     RIG_LOG_BYTES = 1 << 16,
 };
@@ -62,6 +62,9 @@ void rig_kill(struct rig *rig);
 
 struct rig_rank;
 
+/* For all ranks to come; NULL: none. */
+void rig_bind_at(const struct rig_place *place);
+
 enum rig_way {
     RIG_STEP,    /* gkps_step() */
     RIG_PARTS,   /* gkps_push(), gkps_wait(), gkps_pull() */
@@ -99,6 +102,8 @@ struct rig_rank {
     int launcher_fd;                   /* of struct gkps_config; 0: none */
     void (*ended)(void *context, int exit_code, const char *words);
     struct gkps *gkps;
+    void *stream; /* with a place, as these */
+    float *params_there, *gradient_there;
     float params[RIG_PARAMS], gradient[RIG_PARAMS], before[RIG_PARAMS], residual[RIG_PARAMS];
     struct {            /* what lies in the memory of gkps_aux() */
         uint64_t steps; /* done, as this rank counts them */
@@ -128,6 +133,9 @@ int rig_rank_start(struct rig_rank *rank);
 int rig_rank_step(struct rig_rank *rank);
 /* From opening, unless it is open, to leaving; without closing. */
 int rig_rank_train(struct rig_rank *rank);
+void rig_rank_close(struct rig_rank *rank);
+/* A step with gkps_push_sparse(), from the rank's gradient and a residual of its own (own.c). */
+int rig_push_own(struct rig_rank *rank, struct gkps_step *step);
 /* The gradient of its next step. */
 void rig_gradient(struct rig_rank *rank);
 

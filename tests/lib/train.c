@@ -228,6 +228,87 @@ static void test_means(void)
     }
 }
 
+static void test_own_rate(void)
+{
+    struct rig_job job = usual;
+    struct rig_end by_schedule, given;
+
+    by_schedule = train("rate of the schedule", &job, NULL);
+    job.lr = (double)0.05f;
+    given = train("the same rate, given", &job, NULL);
+    rig_check(given.hash == by_schedule.hash, "another model");
+    job.lr = 0.01;
+    given = train("another rate, given", &job, NULL);
+    rig_check(given.hash != by_schedule.hash, "the given rate was not looked at");
+}
+
+#ifdef RIG_ELSEWHERE /* compiled once more, over memory of a device (tests/simt/place.cpp) */
+extern const struct rig_place rig_elsewhere;
+
+static void test_place(void)
+{
+    struct rig_job job = usual;
+    const char *const compressors[] = {"gaussk", "gaussk-paper", "randk", "dense"};
+
+    for (size_t i = 0; i < sizeof(compressors) / sizeof(compressors[0]); i++) {
+        struct rig_end here, there;
+
+        job.compressor = compressors[i];
+        rig_bind_at(NULL);
+        here = train("memory of the host", &job, NULL);
+        rig_bind_at(&rig_elsewhere);
+        there = train("memory elsewhere", &job, NULL);
+        rig_check(there.hash == here.hash, "%s: another model", compressors[i]);
+    }
+}
+
+/* Host memory where the device's is due is found before anybody touches it. */
+static void test_wrong_place(void)
+{
+    struct rig_rank *rank = rig_ranks();
+    struct rig rig;
+
+    rig_case("memory of the host at a device");
+    rig_open(&rig, 1, 1);
+    rank->job = &(const struct rig_job){.servers = 1, .workers = 1, .steps = 1};
+    rank->addresses = rig.addresses;
+    rig_require(rig_rank_open(rank) == GKPS_OK, "%s", rank->words);
+    rig_check(gkps_bind(rank->gkps, 1, rank->params, NULL, 50) == GKPS_OK, "%s",
+              gkps_error(rank->gkps, NULL));
+    (void)rig_rank_start(rank);
+    rig_check(rank->code == GKPS_E_ARGUMENT &&
+                  strstr(rank->words, "does not lie on cuda:0") != NULL,
+              "code %d: %s", rank->code, rank->words);
+    rig_rank_close(rank);
+    rig_kill(&rig);
+    free(rank);
+}
+
+/* Settings that contradict the device. */
+static void test_wrong_backend(void)
+{
+    struct rig_rank *rank = rig_ranks();
+
+    rig_case("another backend than the device");
+    rank->job = &usual;
+    rank->addresses = "tcp://127.0.0.1:9";
+    rank->more_key = "backend";
+    rank->more_value = "cpu";
+    (void)rig_rank_open(rank);
+    rig_check(rank->code == GKPS_E_CONFIG &&
+                  strstr(rank->words, "this program's memory lies on cuda:0") != NULL,
+              "code %d: %s", rank->code, rank->words);
+    rig_rank_close(rank);
+    free(rank);
+}
+
+static void test_more(void)
+{
+    test_place(); /* and all that follows binds there */
+    test_wrong_place();
+    test_wrong_backend();
+}
+#else
 static void fill(struct rig_rank *rank, float value)
 {
     for (uint64_t i = 0; i < RIG_PARAMS; i++) {
@@ -268,31 +349,23 @@ static void test_no_pull(void)
     free(rank);
 }
 
-static void test_own_rate(void)
+static void test_more(void)
 {
-    struct rig_job job = usual;
-    struct rig_end by_schedule, given;
-
-    by_schedule = train("rate of the schedule", &job, NULL);
-    job.lr = (double)0.05f;
-    given = train("the same rate, given", &job, NULL);
-    rig_check(given.hash == by_schedule.hash, "another model");
-    job.lr = 0.01;
-    given = train("another rate, given", &job, NULL);
-    rig_check(given.hash != by_schedule.hash, "the given rate was not looked at");
+    test_no_pull();
 }
+#endif
 
 int main(int argc, char **argv)
 {
     rig_require(argc == 2, "usage: lib_train GKPS-SERVER");
     rig_use(argv[1]);
+    test_more();
     test_ways();
     test_own_selector();
     test_skips();
     test_flags();
     test_leaving();
     test_means();
-    test_no_pull();
     test_own_rate();
     return rig_result();
 }

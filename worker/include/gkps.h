@@ -120,8 +120,14 @@ struct gkps_config {
      * May be NULL. */
     void (*ended)(void *context, int exit_code, const char *words);
     void *ended_context;
-    const char *device; /* where bound memory lies: "cpu"; NULL: that */
-    void *stream;       /* reserved for devices: NULL */
+    /* Where bound memory of tensors lies: "cpu", "cuda" (device 0) or "cuda:N"; NULL: "cpu".  On a
+     * device it is selected there too, whatever the setting `backend` leaves open, and only what is
+     * pushed and pulled crosses the bus. */
+    const char *device;
+    /* The cudaStream_t in which the program computes there; NULL: the device's default stream.
+     * Calls that read or write bound memory wait for what it holds, and when they return they have
+     * done so. */
+    void *stream;
     /* What computes the gradients, for the summary of the launcher: "torch 2.5"; may be NULL. */
     const char *arithmetic;
 };
@@ -143,7 +149,7 @@ struct gkps_tensor {
     uint32_t dims_count;  /* 0: one element; at most 4: join the leading ones of larger shapes */
     uint32_t flags;
     double density; /* of this tensor alone; 0: it competes with all others for the common k */
-    /* float, contiguous, bound.  `gradient` is written to as well with optimizer `none`.  NULL:
+    /* float, contiguous, bound, on the device of gkps_open().  `gradient` is written to as well with optimizer `none`.  NULL:
      * bound later, with gkps_bind(). */
     float *params;
     float *gradient;
