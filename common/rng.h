@@ -14,6 +14,7 @@ enum gk_rng_purpose {
     GK_RNG_IDENTITY = 4, /* nonces and sessions: a, b = who */
     GK_RNG_FAULT = 5,    /* trouble on purpose: a, b = the pair, or the fault and its repetition */
     GK_RNG_AUGMENT = 6,  /* how training images are shown: a = step, b = rank */
+    GK_RNG_DGC = 7,      /* the sample of a selection: a = step, b = rank */
 };
 
 struct gk_rng {

@@ -26,7 +26,7 @@
 #define SEED_MAX 9007199254740991 /* 2^53 - 1: what every reader of JSON holds exactly */
 
 /* The worker's models and operators; tests/integration/test_errors.py compares them. */
-#define COMPRESSORS "dense|topk|gaussk|gaussk-paper|randk"
+#define COMPRESSORS "dense|topk|gaussk|gaussk-paper|dgc|randk"
 
 enum { BATCH_MAX = 1 << 20, DEADLINE_MAX_S = 1000000 };
 

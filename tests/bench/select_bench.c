@@ -9,8 +9,8 @@
  * that a warm guess meets another k-th magnitude each time.
  *
  * What is measured: gaussk warm (after steps of its own), cold (its state forgotten), after a miss
- * (a guess 5 % too high), topk (full selection), and quickselect over the keys with a walk
- * that collects, which is what a program without any of this would do. */
+ * (a guess 5 % too high), dgc (a threshold from a sample), topk (full selection), and quickselect
+ * over the keys with a walk that collects, which is what a program without any of this would do. */
 #include "common/assert.h"
 #include "common/bits.h"
 #include "common/cpu/queue.h"
@@ -26,7 +26,7 @@
 
 enum { GRADIENTS = 3, PAIRS_MAX = 101, WARM_UP = 6, SETTLE = 3 };
 
-enum contender { WARM, COLD, MISS, TOPK, QUICK, CONTENDERS };
+enum contender { WARM, COLD, MISS, DGC, TOPK, QUICK, CONTENDERS };
 
 struct bench {
     const struct gk_vector_ops *ops;
@@ -38,6 +38,7 @@ struct bench {
     uint32_t *idx;
     float *val;
     struct gk_selector *gaussk;
+    struct gk_selector *dgc;
     struct gk_selector *topk;
     uint64_t step;
     uint32_t missed; /* warm steps that took more than one pass */
@@ -92,7 +93,7 @@ static double time_selector(struct bench *bench, struct gk_selector *selector, f
     enum gk_err err = gk_selector_step(selector, &step, &selected, &words);
     double took = now_s() - start;
 
-    GK_ASSERT(!err && selected.n == selected.k);
+    GK_ASSERT(!err && (selected.n == selected.k || selector == bench->dgc));
     for (uint64_t j = 0; j < selected.n; j++) {
         g[selected.idx[j]] = selected.val[j];
     }
@@ -188,6 +189,8 @@ static double time_one(struct bench *bench, enum contender contender, float *g, 
         took = time_selector(bench, bench->gaussk, g, density, &passes);
         GK_ASSERT(passes > 1);
         break;
+    case DGC:
+        return time_selector(bench, bench->dgc, g, density, &passes);
     case TOPK:
         return time_selector(bench, bench->topk, g, density, &passes);
     case QUICK:
@@ -224,6 +227,7 @@ static void open_selectors(struct bench *bench, double density)
     struct gk_words words;
 
     GK_ASSERT(gk_selector_new("gaussk", density, &setup, &bench->gaussk, &words) == GK_OK);
+    GK_ASSERT(gk_selector_new("dgc", density, &setup, &bench->dgc, &words) == GK_OK);
     GK_ASSERT(gk_selector_new("topk", density, &setup, &bench->topk, &words) == GK_OK);
 }
 
@@ -257,6 +261,7 @@ static void measure(struct bench *bench, double density, uint32_t pairs)
     (void)printf(" %4" PRIu32 " of %" PRIu32 "\n", bench->missed, pairs);
     (void)fflush(stdout);
     gk_selector_free(bench->gaussk);
+    gk_selector_free(bench->dgc);
     gk_selector_free(bench->topk);
 }
 
@@ -275,8 +280,8 @@ static void measure_size(struct bench *bench, uint64_t n, uint32_t pairs)
     bench->val = alloc(bench, n * sizeof(float));
     (void)printf("\n%s, d = %" PRIu64 ", one thread, medians of %" PRIu32 " pairs\n",
                  bench->ops->caps(bench->queue)->name, n, pairs);
-    (void)printf("%8s %7s %7s %7s %7s %7s %s\n", "density", "warm", "cold", "miss", "topk", "quick",
-                 "missed");
+    (void)printf("%8s %7s %7s %7s %7s %7s %7s %s\n", "density", "warm", "cold", "miss", "dgc",
+                 "topk", "quick", "missed");
     for (size_t i = 0; i < sizeof(densities) / sizeof(densities[0]); i++) {
         measure(bench, densities[i], pairs);
     }

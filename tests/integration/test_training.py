@@ -18,11 +18,11 @@ def test_same_seed_same_model_for_any_number_of_servers():
 
 def test_operators_and_optimizers():
     hashes = set()
-    for compressor in ("dense", "topk", "gaussk", "gaussk-paper", "randk"):
+    for compressor in ("dense", "topk", "gaussk", "gaussk-paper", "dgc", "randk"):
         hashes.add((train("--compressor", compressor, *SHORT)["model_hash"], compressor))
     by_name = {name: value for value, name in hashes}
     expect(by_name["topk"] == by_name["gaussk"], f"gaussk is not topk: {by_name}")
-    expect(len(set(by_name.values())) == 4, f"operators that should differ do not: {by_name}")
+    expect(len(set(by_name.values())) == 5, f"operators that should differ do not: {by_name}")
     for optimizer in ("sgd", "nesterov", "adamw"):
         summary = train("--optimizer", optimizer, "--lr", 0.01, "--schedule", "cosine", "--warmup", 5, "--weight-decay", 1e-4, *SHORT)
         expect(summary["steps"] == 40, f"{optimizer}: {summary}")

@@ -24,7 +24,8 @@ Test(select_operators, registry)
         strcat(expected, operators[i]->name);
     }
     cr_assert_str_eq(gk_operator_choices(), expected);
-    static const char *const present[] = {"dense", "gaussk", "gaussk-paper", "randk", "topk"};
+    static const char *const present[] = {"dense",        "dgc",   "gaussk",
+                                          "gaussk-paper", "randk", "topk"};
     for (unsigned i = 0; i < sizeof(present) / sizeof(present[0]); i++)
         cr_assert_not_null(strstr(expected, present[i]));
 }

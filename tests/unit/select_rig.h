@@ -71,6 +71,7 @@ struct rig_options {
     enum gk_nonfinite_policy policy;
     const struct gk_range *segments; /* NULL: one over everything */
     uint32_t segments_count;
+    const double *densities; /* NULL: all that of the step */
     uint64_t seed;
     uint32_t rank;
 };
@@ -96,6 +97,7 @@ static inline void rig_open(struct rig *rig, const struct rig_options *options)
         .params_count = options->n,
         .segments = options->segments != NULL ? options->segments : &whole,
         .segments_count = options->segments != NULL ? options->segments_count : 1,
+        .densities = options->densities,
         .seed = options->seed,
         .rank = options->rank,
         .policy = options->policy,

@@ -175,7 +175,7 @@ Test(options, every_option_judges_its_own_values)
         {"nonfinite", "abort", "|zero|skip|ignore"},
         {"clip", "0|0.5|1000000", "|-1|nan|1e7|1e-60"},
         {"backend", "auto|cpu|cuda|cuda:3", "|gpu|cuda:|cuda:x"},
-        {"compressor", "gaussk|topk|dense|gaussk-paper|randk", "|gauss|nosuchway"},
+        {"compressor", "gaussk|topk|dense|gaussk-paper|dgc|randk", "|gauss|nosuchway"},
         {"density", "1|1e-9|.5", "|0|1.0001|-0.1|nan|inf|1e-10|-0"},
         {"optimizer", "none|sgd|momentum|nesterov|adamw", "|adam"},
         {"lr", "0|-0|1e6|1e-30", "|-1|nan|inf|1e7|1e999|1e-60|0x1"},

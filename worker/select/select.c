@@ -124,8 +124,10 @@ static void *pinned(const struct gk_selector *selector, uint64_t bytes)
 
 static uint64_t room_for(const struct gk_selector *selector)
 {
-    return selector->op->unbounded ? selector->setup.params_count
-                                   : gk_select_k_all(&selector->setup, selector->density_max);
+    const uint64_t d = selector->setup.params_count;
+    const uint64_t k = gk_select_k_all(&selector->setup, selector->density_max);
+
+    return selector->op->unbounded ? d : k + gk_min_u64(selector->op->candidates * k, d);
 }
 
 static enum gk_err alloc_buffers(struct gk_selector *selector)

@@ -61,6 +61,8 @@ struct gk_operator {
     size_t (*state_bytes)(const struct gk_select_setup *setup);
     bool whole;     /* sends every entry: needs no index buffer */
     bool unbounded; /* may select more than k (thresholds without truncation): reserve d entries */
+    /* Room that the buffers have beside the k that are selected, in units of k, up to d. */
+    uint32_t candidates;
     /* Selects into the selector's buffers.  On success g holds u with the selected entries taken
      * out. */
     enum gk_err (*step)(struct gk_selector *selector, const struct gk_select_step *step,
