@@ -15,6 +15,12 @@ if(NOT GK_CUDA STREQUAL "OFF")
         set(CMAKE_CUDA_STANDARD_REQUIRED ON)
         set(CMAKE_CUDA_EXTENSIONS OFF)
         set(GK_HAVE_CUDA ON)
+        # Its header is enough: the library itself is looked for when a program runs.
+        find_path(GK_CUBLAS_INCLUDE cublas_v2.h HINTS ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
+        if(NOT GK_CUBLAS_INCLUDE)
+            message(FATAL_ERROR "the CUDA backend needs the header of cuBLAS, cublas_v2.h, which is not beside ${CMAKE_CUDA_COMPILER}: "
+                "install the CUDA toolkit's cuBLAS development package, or leave CUDA out with -DGK_CUDA=OFF")
+        endif()
     elseif(GK_CUDA STREQUAL "ON")
         message(FATAL_ERROR "GK_CUDA=ON needs nvcc, which was not found: put it on the PATH, or set CUDACXX to it")
     endif()

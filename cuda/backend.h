@@ -22,4 +22,8 @@ bool gk_vector_cuda_owns(uint32_t device, const void *memory);
 /* Of device 0. */
 const struct gk_vector_ops *gk_vector_cuda(struct gk_words *words);
 
+/* The layer table, for the queues of all these tables; NULL with one line of words: not built in,
+ * or no cuBLAS on this machine.  Any thread. */
+const struct gk_layer_ops *gk_layers_cuda(struct gk_words *words);
+
 #endif

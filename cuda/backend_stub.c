@@ -23,3 +23,9 @@ const struct gk_vector_ops *gk_vector_cuda(struct gk_words *words)
 {
     return gk_vector_cuda_device(0, words);
 }
+
+const struct gk_layer_ops *gk_layers_cuda(struct gk_words *words)
+{
+    gk_words_set(words, "this build has no CUDA backend");
+    return NULL;
+}

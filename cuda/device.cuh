@@ -47,6 +47,17 @@ static __device__ inline uint32_t warp_id()
     return threadIdx.x / LANES;
 }
 
+/* Of a loop over elements: this thread's first one, and the distance to its next. */
+static __device__ inline uint64_t thread_number()
+{
+    return static_cast<uint64_t>(blockIdx.x) * BLOCK + threadIdx.x;
+}
+
+static __device__ inline uint64_t threads_count()
+{
+    return static_cast<uint64_t>(gridDim.x) * BLOCK;
+}
+
 static __device__ inline uint32_t key_of(float x)
 {
     return __float_as_uint(x) & GK_KEY_MASK;

@@ -10,21 +10,6 @@ extern "C" {
 
 enum { BLOCKS_PER_PROCESSOR = 8 };
 
-static __device__ inline uint64_t thread_number()
-{
-    return static_cast<uint64_t>(blockIdx.x) * BLOCK + threadIdx.x;
-}
-
-static __device__ inline uint64_t threads_count()
-{
-    return static_cast<uint64_t>(gridDim.x) * BLOCK;
-}
-
-static uint32_t grid_for(const struct slot *slot, uint64_t n)
-{
-    return gk_cuda_grid(slot, (n + BLOCK - 1) / BLOCK, BLOCKS_PER_PROCESSOR);
-}
-
 /* ---- Residual ---- */
 
 static __global__ void __launch_bounds__(BLOCK) accumulate(struct gk_accumulate_args a)
@@ -56,7 +41,7 @@ struct gk_ticket gk_cuda_accumulate(struct gk_queue *queue, const struct gk_accu
     a.m_out = static_cast<float *>(gk_cuda_inout(&slot, args->m ? args->m_out : nullptr, bytes));
     a.dst = static_cast<float *>(gk_cuda_inout(&slot, args->dst, bytes));
     if (args->n > 0) {
-        gk_cuda_launch(&slot, grid_for(&slot, args->n), accumulate, a);
+        gk_cuda_launch(&slot, gk_cuda_grid_for(&slot, args->n), accumulate, a);
     }
     return gk_cuda_end(&slot);
 }
@@ -224,7 +209,7 @@ struct gk_ticket gk_cuda_sample(struct gk_queue *queue, const struct gk_sample_a
     a.e = static_cast<const float *>(gk_cuda_in(&slot, args->e, bytes));
     a.keys = static_cast<uint32_t *>(gk_cuda_out(&slot, args->keys, count * sizeof(uint32_t)));
     if (count > 0) {
-        gk_cuda_launch(&slot, grid_for(&slot, count), sample, a, count);
+        gk_cuda_launch(&slot, gk_cuda_grid_for(&slot, count), sample, a, count);
     }
     gk_cuda_give_back(&slot, args->keys, a.keys, count * sizeof(uint32_t));
     if (!queue->err) {
@@ -285,7 +270,7 @@ struct gk_ticket gk_cuda_take(struct gk_queue *queue, const struct gk_take_args 
     a.idx = static_cast<const uint32_t *>(gk_cuda_in(&slot, args->idx, args->n * sizeof(uint32_t)));
     a.val = gk_cuda_out(&slot, args->val, args->n * sizeof(float));
     if (args->n > 0) {
-        gk_cuda_launch(&slot, grid_for(&slot, args->n), take, a);
+        gk_cuda_launch(&slot, gk_cuda_grid_for(&slot, args->n), take, a);
     }
     gk_cuda_give_back(&slot, args->val, a.val, args->n * sizeof(float));
     return gk_cuda_end(&slot);
@@ -314,7 +299,7 @@ struct gk_ticket gk_cuda_give(struct gk_queue *queue, const struct gk_give_args 
     a.idx = static_cast<const uint32_t *>(gk_cuda_in(&slot, args->idx, args->n * sizeof(uint32_t)));
     a.val = static_cast<const float *>(gk_cuda_in(&slot, args->val, args->n * sizeof(float)));
     if (args->n > 0) {
-        gk_cuda_launch(&slot, grid_for(&slot, args->n), give, a);
+        gk_cuda_launch(&slot, gk_cuda_grid_for(&slot, args->n), give, a);
     }
     return gk_cuda_end(&slot);
 }
@@ -350,7 +335,7 @@ struct gk_ticket gk_cuda_hash(struct gk_queue *queue, const struct gk_hash_args 
     result = static_cast<unsigned long long *>(gk_cuda_out(&slot, args->hash, sizeof(*result)));
     gk_cuda_zero(&slot, result, sizeof(*result));
     if (args->n > 0) {
-        gk_cuda_launch(&slot, grid_for(&slot, args->n), hash, a, result);
+        gk_cuda_launch(&slot, gk_cuda_grid_for(&slot, args->n), hash, a, result);
     }
     gk_cuda_give_back(&slot, args->hash, result, sizeof(*result));
     return gk_cuda_end(&slot);

@@ -92,6 +92,7 @@ void gk_cuda_close(struct gk_queue *queue)
     if (queue->stream) {
         (void)cudaStreamSynchronize(queue->stream);
     }
+    gk_cuda_blas_close(queue);
     free_chunks(queue);
     for (unsigned i = 0; i < EVENTS; i++) {
         if (queue->events[i]) {

@@ -18,6 +18,8 @@ enum {
     VIEWS_MAX = 8,
 };
 
+struct cublasContext;
+
 struct gk_queue {
     int device;
     int processors; /* multiprocessors */
@@ -32,8 +34,10 @@ struct gk_queue {
         size_t bytes;
     } chunks[CHUNKS_MAX];
     unsigned chunks_count;
-    size_t chunk_used; /* of the last chunk */
-    size_t slot_bytes; /* asked for by the slot that runs */
+    size_t chunk_used;          /* of the last chunk */
+    size_t slot_bytes;          /* asked for by the slot that runs */
+    struct cublasContext *blas; /* made by the first product; NULL: there was none */
+    void *blas_workspace;
 };
 
 /* Host memory that a slot works on through a copy. */
@@ -82,6 +86,15 @@ void gk_cuda_zero(struct slot *slot, void *device, size_t bytes);
 
 /* Blocks that fill the device, or as many as there is work for. */
 uint32_t gk_cuda_grid(const struct slot *slot, uint64_t work_count, uint32_t blocks_per_processor);
+
+/* The same, for one thread an element. */
+static inline uint32_t gk_cuda_grid_for(const struct slot *slot, uint64_t elements)
+{
+    return gk_cuda_grid(slot, (elements + BLOCK - 1) / BLOCK, 8);
+}
+
+/* blas.cu: gives back what the first product took. */
+void gk_cuda_blas_close(struct gk_queue *queue);
 
 template <typename... Parameters, typename... Arguments>
 static inline void gk_cuda_launch(struct slot *slot, uint32_t grid, void (*kernel)(Parameters...),

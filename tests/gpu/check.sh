@@ -106,7 +106,7 @@ results="$folder/results.txt"
 rm -f "$results" "$folder/measurements.log"
 
 say "building in $folder"
-say "left out of this build, because their libraries may be missing here: the daemons, the tool, the operator randk, Criterion (a shim takes its place)"
+say "left out of this build, because their libraries may be missing here: the daemons, the tool, the operator randk, OpenBLAS and Criterion (shims take their places)"
 if [ "$emulated" = yes ]; then
     device="SIMT emulator: no figure means anything"
     attempt configure 60 cmake -S "$root/tests/gpu" -B "$folder" -DGK_EMULATED=ON
@@ -122,6 +122,10 @@ attempt build 240 cmake --build "$folder" -j "$(nproc)"
 [ "$failed" = 0 ] || fail "nothing to run: see $folder/configure.log and $folder/build.log"
 
 for noun in vector apply sum nonfinite select; do
+    attempt "equal to the CPU: $noun" 60 "$folder/gpu_$noun"
+done
+for file in "$root"/tests/unit/layer_*.c; do
+    noun=$(basename "$file" .c)
     attempt "equal to the CPU: $noun" 60 "$folder/gpu_$noun"
 done
 if [ "$emulated" = no ]; then

@@ -67,7 +67,10 @@ struct cudaPointerAttributes {
     void *devicePointer, *hostPointer;
 };
 enum { cudaHostAllocDefault = 0, cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
-enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
+enum cudaDeviceAttr {
+    cudaDevAttrMultiProcessorCount = 16,
+    cudaDevAttrComputeCapabilityMajor = 75,
+};
 struct cudaDeviceProp {
     char name[256];
     size_t totalGlobalMem;
@@ -111,6 +114,10 @@ namespace simt
 /* Checks the limits and queues the launch. */
 cudaError_t queue_launch(const cudaLaunchConfig_t &config, size_t arguments_bytes, const char *name,
                          std::function<void()> body);
+
+/* For a library over the runtime: work of the stream that finds device memory open. */
+void queue_work(cudaStream_t stream, std::function<void()> work);
+bool lies_on_device(const void *memory, size_t bytes);
 } // namespace simt
 
 /* The arguments are copied at the call, as a real launch does.  The signature serves as the

@@ -13,6 +13,7 @@ extern "C" {
 #include "common/bits.h"
 #include "common/words.h"
 #include "cuda/backend.h"
+#include "worker/model/model.h"
 }
 
 #include <dirent.h>
@@ -271,17 +272,70 @@ static void steps()
     must(same(p[0], p[1], len) && same(m[0], m[1], len), "parameters");
 }
 
+/* ---- Layers ---- */
+
+/* An array for the CPU's layer table, and its copy for the other one. */
+struct twin {
+    std::vector<float> here;
+    float *there;
+};
+
+static twin twin_of(const std::vector<float> &x)
+{
+    const table &cuda = tables[1];
+    twin result = {x, nullptr};
+
+    result.there = static_cast<float *>(
+        cuda.ops->alloc(cuda.queue, GK_MEMORY_DEVICE, x.size() * sizeof(float)));
+    must(result.there, "memory");
+    done(cuda, cuda.ops->copy(cuda.queue, result.there, x.data(), x.size() * sizeof(float)));
+    return result;
+}
+
+/* Both sides have had their slot: the same results; the device's memory goes back. */
+static void must_agree(twin &twin, const char *what)
+{
+    const table &cuda = tables[1];
+    std::vector<float> back(twin.here.size());
+
+    done(cuda, cuda.ops->copy(cuda.queue, back.data(), twin.there, back.size() * sizeof(float)));
+    must(same(back, twin.here, back.size()), what);
+    cuda.ops->free(cuda.queue, GK_MEMORY_DEVICE, twin.there);
+}
+
+/* More squares than blocks. */
+static void transpositions(const struct gk_layer_ops *layers)
+{
+    const uint64_t sides[3] = {3, 70, 150};
+    const std::vector<float> matrices = random_vector(3 * 70 * 150, false);
+    twin x = twin_of(matrices);
+    twin y = twin_of(matrices);
+
+    gk_layers_cpu()->transpose(nullptr, y.here.data(), x.here.data(), sides);
+    layers->transpose(tables[1].queue, y.there, x.there, sides);
+    must_agree(y, "transposed");
+    must_agree(x, "what was transposed");
+}
+
 static void workload()
 {
     static const enum gk_simt_order orders[] = {GK_SIMT_RANDOM, GK_SIMT_DESCENDING,
                                                 GK_SIMT_RANDOM, GK_SIMT_ASCENDING,
                                                 GK_SIMT_RANDOM, GK_SIMT_RANDOM};
+    const struct gk_layer_ops *layers;
     struct gk_words words = {};
 
     tables[0].ops = gk_vector_reference();
     tables[1].ops = gk_vector_cuda(&words);
     for (table &table : tables) {
         must(table.ops && table.ops->open(&table.queue, &words) == GK_OK, words.text);
+    }
+    layers = gk_layers_cuda(&words);
+    must(layers, words.text);
+    for (unsigned seed = 0; seed < 2; seed++) {
+        gk_simt_schedule(orders[seed], seed);
+        random_state = seed;
+        transpositions(layers);
     }
     for (unsigned seed = 0; seed < 6; seed++) {
         gk_simt_schedule(orders[seed], seed);

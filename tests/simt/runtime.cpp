@@ -543,6 +543,20 @@ cudaError_t simt::queue_launch(const cudaLaunchConfig_t &config, size_t argument
     return cudaSuccess;
 }
 
+void simt::queue_work(cudaStream_t stream, std::function<void()> work)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+
+    stream->pending.push_back({std::move(work), nullptr});
+}
+
+bool simt::lies_on_device(const void *memory, size_t bytes)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+
+    return lies_in(devices, memory, bytes);
+}
+
 /* ---- Devices and errors ---- */
 
 cudaError_t cudaGetDeviceCount(int *count)
@@ -559,9 +573,9 @@ cudaError_t cudaSetDevice(int device)
     return device >= 0 && device < devices_count ? cudaSuccess : give(cudaErrorInvalidDevice);
 }
 
-cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int)
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int)
 {
-    *value = 2;
+    *value = attribute == cudaDevAttrComputeCapabilityMajor ? 8 : 2;
     return cudaSuccess;
 }
 

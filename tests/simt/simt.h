@@ -25,6 +25,9 @@ void gk_simt_schedule(enum gk_simt_order order, uint64_t seed);
 void gk_simt_fail_allocation(int64_t after);
 void gk_simt_fail_launch(int64_t after);
 
+/* The same of calls of cuBLAS: handles and products. */
+void gk_simt_fail_blas(int64_t after);
+
 /* How many devices the runtime finds; 1 before the first call.  Negative: no driver. */
 void gk_simt_devices(int count);
 
