@@ -300,6 +300,8 @@ static void selection(unsigned log2)
         slot(v, 0.001, false);
         step(v, "gaussk", 0.001);
         step(v, "gaussk-paper", 0.001);
+        step(v, "dgc", 0.001);
+        step(v, "topk", 0.001);
         sorted(v, 0.001);
     }
     ops->free(queue, GK_MEMORY_DEVICE, v.g);

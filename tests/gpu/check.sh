@@ -106,7 +106,7 @@ results="$folder/results.txt"
 rm -f "$results" "$folder/measurements.log"
 
 say "building in $folder"
-say "left out of this build, because their libraries may be missing here: the daemons, the tool, the operator randk, OpenBLAS and Criterion (shims take their places)"
+say "left out of this build, because their libraries may be missing here: the daemons, the tool; shims take the places of OpenBLAS, Random123 and Criterion"
 if [ "$emulated" = yes ]; then
     device="SIMT emulator: no figure means anything"
     attempt configure 60 cmake -S "$root/tests/gpu" -B "$folder" -DGK_EMULATED=ON
