@@ -307,9 +307,24 @@ inline double __dadd_rn(double a, double b)
     return a + b;
 }
 
+inline double __dsub_rn(double a, double b)
+{
+    return a - b;
+}
+
 inline double __dmul_rn(double a, double b)
 {
     return a * b;
+}
+
+inline double __ddiv_rn(double a, double b)
+{
+    return a / b;
+}
+
+inline double __dsqrt_rn(double a)
+{
+    return sqrt(a);
 }
 
 #endif

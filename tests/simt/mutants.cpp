@@ -317,6 +317,43 @@ static void transpositions(const struct gk_layer_ops *layers)
     must_agree(x, "what was transposed");
 }
 
+/* More tiles than are fetched at a time. */
+static void column_sums(const struct gk_layer_ops *layers)
+{
+    const size_t rows = 40 * GK_LAYER_TILE + 9;
+    twin x = twin_of(random_vector(3 * rows, false));
+    twin sums = twin_of(random_vector(3, false));
+
+    gk_layers_cpu()->column_sums(nullptr, x.here.data(), rows, 3, sums.here.data());
+    layers->column_sums(tables[1].queue, x.there, rows, 3, sums.there);
+    must_agree(sums, "column sums");
+    must_agree(x, "what was summed");
+}
+
+/* More rows than are looked at in one go. */
+static void embeddings(const struct gk_layer_ops *layers)
+{
+    const uint64_t sides[3] = {800, 5, 4};
+    twin dy = twin_of(random_vector(800 * 5, false));
+    twin dtable = twin_of(random_vector(4 * 5, false));
+    std::vector<float> bits(800); /* numbers 0 to 3, whose bits are copied like floats' */
+    std::vector<uint32_t> numbers(800);
+
+    for (uint32_t &number : numbers) {
+        number = static_cast<uint32_t>(draw() % 4);
+    }
+    memcpy(bits.data(), numbers.data(), 800 * sizeof(float));
+    twin tokens = twin_of(bits);
+    gk_layers_cpu()->embedding_backward(nullptr, dy.here.data(), numbers.data(), sides,
+                                        dtable.here.data());
+    layers->embedding_backward(tables[1].queue, dy.there,
+                               reinterpret_cast<const uint32_t *>(tokens.there), sides,
+                               dtable.there);
+    must_agree(dtable, "gradient of an embedding");
+    must_agree(dy, "what was added");
+    must_agree(tokens, "tokens");
+}
+
 static void workload()
 {
     static const enum gk_simt_order orders[] = {GK_SIMT_RANDOM, GK_SIMT_DESCENDING,
@@ -336,6 +373,8 @@ static void workload()
         gk_simt_schedule(orders[seed], seed);
         random_state = seed;
         transpositions(layers);
+        column_sums(layers);
+        embeddings(layers);
     }
     for (unsigned seed = 0; seed < 6; seed++) {
         gk_simt_schedule(orders[seed], seed);
