@@ -3,6 +3,7 @@
  * Method: small kernels, each with one mistake, in a child process each, in every order; the child
  * must end abnormally and say the words of that mistake.  Beside each there is the same kernel
  * without the mistake, which must end well. */
+#include <cublas_v2.h>
 #include <cuda_runtime.h>
 
 #include "tests/simt/fiber.h"
@@ -392,6 +393,47 @@ static void failures_on_demand()
     check(cudaGetDeviceCount(&devices) == cudaErrorInsufficientDriver, "no driver");
 }
 
+/* ---- cuBLAS ---- */
+
+/* What a product needs to be the same in every run. */
+enum need { STREAM = 1, WORKSPACE = 2, PEDANTIC = 4, ALL = 7 };
+
+/* c = a a, of 2 x 2, a at the begin of `numbers`. */
+static void multiply(unsigned needs, void *c)
+{
+    const float factors[2] = {1.0f, 0.0f};
+    const float *a = reinterpret_cast<float *>(numbers);
+    cublasHandle_t handle;
+
+    check(cublasCreate(&handle) == CUBLAS_STATUS_SUCCESS, "handle");
+    check(cublasSetWorkspace(handle, numbers + 1024, 1024) == 0, "workspace");
+    if (needs & STREAM) {
+        check(cublasSetStream(handle, stream) == 0, "stream"); /* takes the workspace away */
+    }
+    if (needs & WORKSPACE) {
+        check(cublasSetWorkspace(handle, numbers + 1024, 1024) == 0, "workspace");
+    }
+    if (needs & PEDANTIC) {
+        check(cublasSetMathMode(handle, CUBLAS_PEDANTIC_MATH) == 0, "mode");
+    }
+    check(cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, 2, 2, 2, &factors[0], a, 2, a, 2,
+                      &factors[1], static_cast<float *>(c), 2) == CUBLAS_STATUS_SUCCESS,
+          "product");
+    check(cublasDestroy(handle) == CUBLAS_STATUS_SUCCESS, "destroy");
+}
+
+static void right_product()
+{
+    const float a[4] = {1.0f, 2.0f, 3.0f, 4.0f};
+    float c[4];
+
+    check(cudaMemcpyAsync(numbers, a, sizeof(a), cudaMemcpyHostToDevice, stream) == 0, "copy");
+    multiply(ALL, numbers + 4);
+    read_back();
+    memcpy(c, host + 4, sizeof(c));
+    check(c[0] == 7.0f && c[1] == 10.0f && c[2] == 15.0f && c[3] == 22.0f, "columns of a a");
+}
+
 /* ---- What is right ---- */
 
 static void right_kernels()
@@ -468,6 +510,17 @@ static const test tests[] = {
     {"host touches device memory", host_touches_device_memory, {"signal 11", "SEGV"}},
     {"early read of a copy", early_read, {"early read found a5a5a5a5", "use-after-poison"}},
     {"reused staging buffer", reused_staging_buffer, {"was changed before it ran"}},
+    {"right product", right_product, {}},
+    {"product on the default stream",
+     [] { multiply(WORKSPACE | PEDANTIC, numbers + 4); },
+     {"the default stream"}},
+    {"product without a workspace",
+     [] { multiply(STREAM | PEDANTIC, numbers + 4); },
+     {"without a workspace"}},
+    {"product in another mode",
+     [] { multiply(STREAM | WORKSPACE, numbers + 4); },
+     {"in another mode"}},
+    {"product in host memory", [] { multiply(ALL, host); }, {"operand c"}},
 };
 
 static void child(const test &test, enum gk_simt_order order, uint64_t seed, int output)
