@@ -160,7 +160,7 @@ Test(layer_basic, a_failed_launch_stops_the_queue)
         gk_simt_fail_launch(-1);
         cr_assert_eq(tables[0]->wait(queues[0], (struct gk_ticket){0}), GK_E_IO);
         twin_free(&x);
-        cr_assert_eq(gk_simt_launches() - before, after);
+        cr_assert_eq(gk_simt_launches() - before, (uint64_t)after);
     }
     close_layers();
 }
