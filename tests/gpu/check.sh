@@ -1,7 +1,8 @@
 #!/bin/sh
-# Everything that only a real GPU can show, in one run of under eight minutes: the CUDA table against the CPU's on the
-# device, compute-sanitizer over small sizes, registers, and what selection and replay cost.  One table at the end, which is
-# also left as a file.  Needs nvcc, CMake, a C++ compiler, Python and a GPU, and nothing else that gkps is made of.
+# Everything that only a real GPU can show, in one run of under eight minutes: the CUDA tables against the CPU's on the
+# device, compute-sanitizer over small sizes, registers, and what selection, replay and the gradients of models cost.  One
+# table at the end, which is also left as a file.  Needs nvcc, cuBLAS, CMake, a C++ compiler, Python and a GPU, and nothing
+# else that gkps is made of.
 #
 # usage: tests/gpu/check.sh [--emulated] [FOLDER]       FOLDER: where to build (default: build/gpu)
 #        --emulated: the same programs on the SIMT emulator, to see that they build and pass; no figure means anything
@@ -14,7 +15,7 @@ for argument in "$@"; do
     case "$argument" in
     --emulated) emulated=yes ;;
     -h | --help)
-        sed -n '2,8s/^# \{0,1\}//p' "$0"
+        sed -n '2,9s/^# \{0,1\}//p' "$0"
         exit 0
         ;;
     -*)
@@ -95,6 +96,8 @@ done
 if [ "$emulated" = no ]; then
     nvcc=$(find_nvcc)
     [ -n "$nvcc" ] || fail "nvcc is not here: put it on the PATH, or set CUDACXX to it (--emulated needs none)"
+    # Where cuBLAS lies beside nvcc, it need not be on the loader's paths.
+    export LD_LIBRARY_PATH="$(dirname "$(dirname "$nvcc")")/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
     command -v nvidia-smi >/dev/null 2>&1 || fail "there is no nvidia-smi: no NVIDIA driver on this machine (--emulated needs none)"
     nvidia-smi -L 2>/dev/null | grep -q '^GPU' || fail "nvidia-smi finds no GPU on this machine (--emulated needs none)"
 fi
@@ -103,7 +106,7 @@ mkdir -p "$folder"
 rows="$folder/rows"
 results="$folder/results.txt"
 : >"$rows"
-rm -f "$results" "$folder/measurements.log"
+rm -f "$results" "$folder/measurements.log" "$folder/gradients.log"
 
 say "building in $folder"
 say "left out of this build, because their libraries may be missing here: the daemons, the tool; shims take the places of OpenBLAS, Random123 and Criterion"
@@ -124,15 +127,17 @@ attempt build 240 cmake --build "$folder" -j "$(nproc)"
 for noun in vector apply sum nonfinite select; do
     attempt "equal to the CPU: $noun" 60 "$folder/gpu_$noun"
 done
-for file in "$root"/tests/unit/layer_*.c; do
-    noun=$(basename "$file" .c)
+layers=$(cd "$root/tests/unit" && ls layer_*.c | sed 's/\.c$//')
+for noun in $layers; do
     attempt "equal to the CPU: $noun" 60 "$folder/gpu_$noun"
 done
 if [ "$emulated" = no ]; then
     sanitizer=$(command -v compute-sanitizer || true)
     [ -n "$sanitizer" ] || sanitizer=$(dirname "$nvcc")/compute-sanitizer
     for tool in memcheck racecheck; do
-        for noun in apply sum vector select; do
+        for noun in apply sum vector select $layers; do
+            # Kernels of cuBLAS, beside those of the other rows.
+            case "$noun" in layer_gemm | layer_models) continue ;; esac
             if [ -x "$sanitizer" ]; then
                 attempt "$tool: $noun" 40 "$sanitizer" --tool "$tool" --error-exitcode 9 "$folder/gpu_${noun}_small"
             else
@@ -142,8 +147,10 @@ if [ "$emulated" = no ]; then
     done
     attempt "registers" 60 python3 "$root/tests/gpu/spills.py" "$nvcc" "$root"
     attempt "measurements" 120 "$folder/gpu_bench" 20 29
+    attempt "gradients" 60 "$folder/gpu_models" 128 15 resnet20 vgg16
 else
     attempt "measurements" 120 "$folder/gpu_bench" 12 14
+    attempt "gradients" 120 "$folder/gpu_models" 1 1 resnet20 vgg16
 fi
 
 {
@@ -152,12 +159,14 @@ fi
     echo
     cat "$rows"
     echo
-    if [ -f "$folder/measurements.log" ]; then
-        cat "$folder/measurements.log"
-    else
-        echo "nothing was measured"
-    fi
-    echo
+    for log in measurements gradients; do
+        if [ -f "$folder/$log.log" ]; then
+            cat "$folder/$log.log"
+        else
+            echo "no $log"
+        fi
+        echo
+    done
     echo "took $(($(date +%s) - began)) s, $failed failed, $omitted left out"
 } | tee "$results"
 say "this table is in $results"
