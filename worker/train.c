@@ -3,7 +3,6 @@
 #include "common/exit.h"
 #include "common/log.h"
 #include "worker/include/gkps.h"
-#include "worker/model/model.h"
 #include "worker/watch.h"
 
 #include <inttypes.h>
@@ -30,8 +29,8 @@ static struct gkps_setting *list_settings(const struct gk_worker_options *option
     return list;
 }
 
-static int open_library(const struct gk_worker_options *options, struct gk_watch *watch,
-                        struct gkps **ret_gkps)
+static int open_library(const struct gk_worker_options *options, const struct gk_trainer *trainer,
+                        struct gk_watch *watch, struct gkps **ret_gkps)
 {
     size_t count;
     struct gkps_setting *settings = list_settings(options, &count);
@@ -41,7 +40,8 @@ static int open_library(const struct gk_worker_options *options, struct gk_watch
                                        .settings_count = count,
                                        .ended = gk_watch_ended,
                                        .ended_context = watch,
-                                       .arithmetic = gk_layers_cpu()->fingerprint()};
+                                       .device = gk_trainer_device(trainer),
+                                       .arithmetic = gk_trainer_arithmetic(trainer)};
     int code = settings ? gkps_open(&config, ret_gkps) : GKPS_E_INTERNAL;
 
     free(settings);
@@ -209,7 +209,7 @@ int gk_train(const struct gk_worker_options *options, uint32_t rank, struct gk_t
         gk_log(GK_LOG_ERROR, "WORKER-EXIT", "no descriptor or thread left to watch for signals");
         return GK_EXIT_RETRY;
     }
-    code = open_library(options, watch, &gkps);
+    code = open_library(options, trainer, watch, &gkps);
     if (code) {
         say_not_opened(options);
     } else {

@@ -2,6 +2,7 @@
 
 #include "common/assert.h"
 #include "common/exit.h"
+#include "cuda/backend.h"
 #include "worker/data/dealer.h"
 #include "worker/model/model.h"
 #include "worker/start.h"
@@ -16,9 +17,45 @@ struct gk_trainer {
     struct gk_dataset *dataset;
     struct gk_dealer *dealer; /* of our rank; NULL until that is known */
     struct gk_model *model;
-    struct gk_spec spec;      /* its model table alone */
-    float *params, *gradient; /* d floats each */
+    struct gk_spec spec; /* its model table alone */
+    const struct gk_layer_ops *layers;
+    const struct gk_vector_ops *ops; /* whose memory they work on */
+    struct gk_queue *queue;          /* of both */
+    char device[24];
+    float *params, *gradient; /* d floats each, memory of the tables */
 };
+
+/* The tables that --backend names.  In the order in which its parts can be missing: a device, what
+ * it takes to compute on it. */
+static enum gk_err open_tables(struct gk_trainer *trainer, int *ret_exit, struct gk_words *words)
+{
+    const struct gk_worker_options *options = trainer->options;
+    const struct gk_settings_place place = {.values = &options->settings,
+                                            .config = options->config};
+    uint32_t number;
+    enum gk_err err = gk_settings_table(&place, &trainer->ops, ret_exit, words);
+
+    if (err) {
+        return err;
+    }
+    err = trainer->ops->open(&trainer->queue, words);
+    if (err) {
+        *ret_exit = GK_EXIT_INTERNAL;
+        return err;
+    }
+    trainer->layers = gk_layers_cpu();
+    (void)snprintf(trainer->device, sizeof(trainer->device), "cpu");
+    if (gk_settings_device(&place, &number)) {
+        trainer->layers = gk_layers_cuda(words);
+        (void)snprintf(trainer->device, sizeof(trainer->device), "cuda:%" PRIu32, number);
+    }
+    if (!trainer->layers) {
+        (void)gk_config_blame(options->config, "backend", words);
+        *ret_exit = GK_EXIT_CONFIG; /* of this machine: the wish is well written */
+        return GK_E_UNSUPPORTED;
+    }
+    return GK_OK;
+}
 
 static enum gk_err open_data(struct gk_trainer *trainer, int *ret_exit, struct gk_words *words)
 {
@@ -35,7 +72,9 @@ static enum gk_err open_model(struct gk_trainer *trainer, int *ret_exit, struct 
     const struct gk_dataset *dataset = trainer->dataset;
     uint32_t batch = (uint32_t)options->batch;
     uint32_t test_batch = gk_model_eval_batch(options->model);
-    struct gk_model_setup setup = {.layers = gk_layers_cpu(),
+    struct gk_model_setup setup = {.layers = trainer->layers,
+                                   .ops = trainer->ops,
+                                   .queue = trainer->queue,
                                    .features = dataset->features,
                                    .classes = dataset->classes,
                                    .batch_max = batch > test_batch ? batch : test_batch,
@@ -61,8 +100,10 @@ static enum gk_err alloc_memory(struct gk_trainer *trainer, struct gk_words *wor
         gk_model_tensors(trainer->model, &trainer->spec.tensors_count, &trainer->spec.params_count);
     (void)snprintf(trainer->spec.model, sizeof(trainer->spec.model), "%s", trainer->options->model);
     d = trainer->spec.params_count;
-    trainer->params = calloc(d, sizeof(*trainer->params));
-    trainer->gradient = calloc(d, sizeof(*trainer->gradient));
+    trainer->params =
+        trainer->ops->alloc(trainer->queue, GK_MEMORY_DEVICE, d * sizeof(*trainer->params));
+    trainer->gradient =
+        trainer->ops->alloc(trainer->queue, GK_MEMORY_DEVICE, d * sizeof(*trainer->gradient));
     if (!trainer->params || !trainer->gradient) {
         gk_words_set(words, "no memory for %" PRIu64 " parameters", d);
         return GK_E_NOMEM;
@@ -83,6 +124,7 @@ enum gk_err gk_trainer_open(const struct gk_worker_options *options,
     }
     trainer->options = options;
     err = open_data(trainer, ret_exit, words);
+    err = err ? err : open_tables(trainer, ret_exit, words);
     err = err ? err : open_model(trainer, ret_exit, words);
     err = err ? err : alloc_memory(trainer, words);
     if (err) {
@@ -102,9 +144,22 @@ void gk_trainer_close(struct gk_trainer *trainer)
     gk_dealer_free(trainer->dealer);
     gk_model_free(trainer->model);
     gk_dataset_free(trainer->dataset);
-    free(trainer->params);
-    free(trainer->gradient);
+    if (trainer->queue) {
+        trainer->ops->free(trainer->queue, GK_MEMORY_DEVICE, trainer->params);
+        trainer->ops->free(trainer->queue, GK_MEMORY_DEVICE, trainer->gradient);
+        trainer->ops->close(trainer->queue);
+    }
     free(trainer);
+}
+
+const char *gk_trainer_device(const struct gk_trainer *trainer)
+{
+    return trainer->device;
+}
+
+const char *gk_trainer_arithmetic(const struct gk_trainer *trainer)
+{
+    return trainer->layers->fingerprint();
 }
 
 const struct gk_tensor *gk_trainer_tensors(const struct gk_trainer *trainer, uint32_t *ret_count)
@@ -138,7 +193,7 @@ void gk_trainer_describe(const struct gk_trainer *trainer, struct gk_words *ret_
                  " test samples; %s at density %g; %s",
                  options->model, trainer->dataset->name, trainer->spec.params_count,
                  trainer->dataset->train_count, trainer->dataset->test_count, settings->compressor,
-                 settings->density, gk_layers_cpu()->fingerprint());
+                 settings->density, trainer->layers->fingerprint());
 }
 
 const char *gk_trainer_data_note(const struct gk_trainer *trainer)
@@ -146,20 +201,45 @@ const char *gk_trainer_data_note(const struct gk_trainer *trainer)
     return trainer->dataset->note;
 }
 
-enum gk_err gk_trainer_initialise(struct gk_trainer *trainer, struct gk_words *words)
+/* Into memory of the host. */
+static enum gk_err make_initial(const struct gk_trainer *trainer, float *params,
+                                struct gk_words *words)
 {
     struct gk_tensors *tensors;
     enum gk_err err;
 
     if (!trainer->options->init) {
-        gk_model_init(trainer->model, trainer->options->settings.seed, trainer->params);
+        gk_model_init(trainer->model, trainer->options->settings.seed, params);
         return GK_OK;
     }
     err = gk_start_read(trainer->options->init, &trainer->spec, &tensors, words);
     if (!err) {
-        gk_start_put(tensors, &trainer->spec, trainer->params);
+        gk_start_put(tensors, &trainer->spec, params);
         gk_tensors_free(tensors);
     }
+    return err;
+}
+
+enum gk_err gk_trainer_initialise(struct gk_trainer *trainer, struct gk_words *words)
+{
+    const struct gk_vector_ops *ops = trainer->ops;
+    size_t bytes = trainer->spec.params_count * sizeof(float);
+    float *params = ops->alloc(trainer->queue, GK_MEMORY_PINNED, bytes);
+    enum gk_err err;
+
+    if (!params) {
+        gk_words_set(words, "no memory for the initial parameters");
+        return GK_E_NOMEM;
+    }
+    err = make_initial(trainer, params, words);
+    if (!err) {
+        err = ops->wait(trainer->queue, ops->copy(trainer->queue, trainer->params, params, bytes));
+        if (err) {
+            gk_words_set(words, "the initial parameters cannot be copied to %s: %s",
+                         trainer->device, gk_err_text(err));
+        }
+    }
+    ops->free(trainer->queue, GK_MEMORY_PINNED, params);
     return err;
 }
 

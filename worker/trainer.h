@@ -24,6 +24,12 @@ enum gk_err gk_trainer_open(const struct gk_worker_options *options,
 /* Accepts NULL. */
 void gk_trainer_close(struct gk_trainer *trainer);
 
+/* Where gradients are computed and the two arrays below lie: "cpu" or "cuda:N". */
+const char *gk_trainer_device(const struct gk_trainer *trainer);
+
+/* What computes them: BLAS and core. */
+const char *gk_trainer_arithmetic(const struct gk_trainer *trainer);
+
 /* The tensors of the model, which lie one after the other in the two arrays below, d floats each.
  */
 const struct gk_tensor *gk_trainer_tensors(const struct gk_trainer *trainer, uint32_t *ret_count);
@@ -39,8 +45,8 @@ void gk_trainer_describe(const struct gk_trainer *trainer, struct gk_words *ret_
 /* How the data was split; "" when there is nothing to say. */
 const char *gk_trainer_data_note(const struct gk_trainer *trainer);
 
-/* The initial parameters, from the seed or from --init FILE.  The errors of gk_start_read();
- * words. */
+/* The initial parameters, from the seed or from --init FILE.  The errors of gk_start_read(),
+ * GK_E_NOMEM; words. */
 enum gk_err gk_trainer_initialise(struct gk_trainer *trainer, struct gk_words *words);
 
 /* Before the first step: the rank, below `workers`, decides the batches.  GK_E_NOMEM. */

@@ -22,6 +22,7 @@ struct gkps {
 
 static char calls[CALLS_MAX];
 static char settings_given[SETTINGS_BYTES];
+static char place_given[64]; /* device and stream */
 static char failed_with[400];
 static char next_function[64];
 static int next_code, next_times;
@@ -31,6 +32,7 @@ static uint64_t last_sparse;
 
 GKPS_API const char *stub_calls(void);
 GKPS_API const char *stub_settings(void);
+GKPS_API const char *stub_place(void);
 GKPS_API void stub_fail(const char *function, int code, int times);
 GKPS_API void stub_wait_ms(unsigned ms);
 GKPS_API const struct gkps_step *stub_last_step(void);
@@ -50,6 +52,11 @@ const char *stub_calls(void)
 const char *stub_settings(void)
 {
     return settings_given;
+}
+
+const char *stub_place(void)
+{
+    return place_given;
 }
 
 /* The function of this name returns `code` in its next `times` calls. */
@@ -113,6 +120,11 @@ const char *gkps_version(void)
     return "stub";
 }
 
+uint32_t gkps_cuda_devices(void)
+{
+    return 2;
+}
+
 const char *gkps_error(const struct gkps *gkps, int *ret_exit_code)
 {
     if (ret_exit_code) {
@@ -130,6 +142,8 @@ int gkps_open(const struct gkps_config *config, struct gkps **ret_gkps)
         append(settings_given, sizeof(settings_given), config->settings[i].key);
         append(settings_given, sizeof(settings_given), config->settings[i].value);
     }
+    (void)snprintf(place_given, sizeof(place_given), "%s %ju", config->device ? config->device : "",
+                   (uintmax_t)(uintptr_t)config->stream);
     *ret_gkps = code ? NULL : calloc(1, sizeof(**ret_gkps));
     if (!*ret_gkps) {
         return code ? code : GKPS_E_INTERNAL;

@@ -31,6 +31,7 @@ def use_stub():
         def __init__(self):
             self.library.stub_calls.restype = ctypes.c_char_p
             self.library.stub_settings.restype = ctypes.c_char_p
+            self.library.stub_place.restype = ctypes.c_char_p
             self.library.stub_last_step.restype = ctypes.POINTER(_abi.Step)
             self.library.stub_last_sparse.restype = ctypes.c_uint64
 
@@ -40,6 +41,10 @@ def use_stub():
         def settings(self):
             words = self.library.stub_settings().decode().split()
             return dict(zip(words[::2], words[1::2]))
+
+        def place(self):
+            """Device and stream of the last opening."""
+            return self.library.stub_place().decode().split()
 
         def fail(self, function, code, times=1):
             self.library.stub_fail(function.encode(), code, times)

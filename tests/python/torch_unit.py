@@ -19,7 +19,7 @@ from torch import nn
 import gkps
 import gkps.torch
 from gkps import _abi
-from gkps.torch import _kept, _plan, _slots
+from gkps.torch import _kept, _optimizer, _plan, _slots
 
 stub = use_stub()
 torch.set_num_threads(1)  # the models are tiny, and other tests run beside this one
@@ -612,6 +612,47 @@ class Arrays(unittest.TestCase):
                              (torch.zeros(4).to_sparse(), "has layout torch.sparse_coo; expected a dense tensor"),
                              (torch.zeros(4, device="meta"), "lies on device meta; expected cpu")):
             self.refused(f"tensor w: {words}", self.worker.tensors, [("w", array, None)])
+
+    def test_memory_of_a_device(self):
+        """As far as it goes without one: what is asked of the arrays, and what the library hears."""
+        class Stream:
+            cuda_stream = 4711
+
+        class There:
+            """Stands for an array on a device; its numbers lie here, where the stub finds them."""
+
+            def __init__(self, array, kind="<f4"):
+                self.array = array
+                self.__cuda_array_interface__ = {"shape": array.shape, "typestr": kind, "strides": None, "version": 3,
+                                                 "data": (array.ctypes.data, False)}
+
+        params, gradient = numpy.zeros(4, numpy.float32), numpy.ones(4, numpy.float32)
+        with gkps.Worker(device="cuda", stream=Stream()) as worker:
+            self.assertEqual(STUB.place(), ["cuda", "4711"])
+            for array, words in ((numpy.zeros(4, numpy.float32), "is a ndarray; expected an array on cuda:0"),
+                                 (torch.zeros(4), "lies on device cpu; expected cuda:0"),
+                                 (There(params, "<f8"), "has type <f8; expected float32")):
+                self.refused(f"tensor w: {words}", worker.tensors, [("w", array, None)])
+            worker.tensors([("w", There(params), There(gradient))])
+            worker.start()
+            worker.step(1, lr=0.5)
+            self.assertEqual(params.tolist(), [-0.5] * 4)
+        self.refused("stream: is a str; expected a number, or a stream of torch or cupy", lambda: gkps.Worker(stream="1"))
+
+    def test_the_device_of_a_model(self):
+        """On that of its parameters, if there is one that the library can use, and nobody wants another."""
+        class Param:
+            def __init__(self, device):
+                self.device = torch.device(device)
+
+        def device(*devices, **settings):
+            return str(_optimizer._device_of([(str(i), Param(name)) for i, name in enumerate(devices)], settings))
+
+        self.assertEqual(gkps.cuda_devices(), 2)
+        self.assertEqual([device("cpu"), device("cuda:1", "cuda:1"), device("cuda:0", "cuda:1"), device("cuda:0", "cpu"),
+                          device("cuda:2"), device("cuda:1", backend="cpu"), device("cuda:1", backend="cuda:1"),
+                          device("cuda:1", backend="cuda:0"), device("meta")],
+                         ["cpu", "cuda:1", "cpu", "cpu", "cpu", "cpu", "cuda:1", "cpu", "cpu"])
 
     def test_aux(self):
         memory = torch.ones(5, dtype=torch.int64)

@@ -85,6 +85,9 @@ enum gkps_code {
 /* "0.1.0"; static. */
 GKPS_API const char *gkps_version(void);
 
+/* How many CUDA devices this library can use; 0: it was built without CUDA, or there is no driver. */
+GKPS_API uint32_t gkps_cuda_devices(void);
+
 /* The words of the last failure of this handle; NULL: of the last gkps_open() of this thread.  "":
  * there was none.  One line, valid until the next call.  The exit code, from sysexits.h and
  * docs/run.md, goes to *ret_exit_code unless that is NULL.  Any handle, also after fork. */

@@ -7,6 +7,7 @@
 #include "common/net/daemon.h"
 #include "common/net/process.h"
 #include "common/option_rows.h"
+#include "cuda/backend.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -47,6 +48,11 @@ const struct gk_program *gk_library_program(void)
 const char *gkps_version(void)
 {
     return GK_VERSION;
+}
+
+uint32_t gkps_cuda_devices(void)
+{
+    return gk_vector_cuda_count();
 }
 
 const char *gkps_error(const struct gkps *gkps, int *ret_exit_code)

@@ -83,7 +83,7 @@ static enum gk_err check_operator(const struct gk_settings_place *place, int *re
 }
 
 /* Without a number the ranks of one machine share its devices: each has the one of its rank. */
-static uint32_t device_of(const struct gk_settings_place *place, const struct gk_device *device)
+static uint32_t number_of(const struct gk_settings_place *place, const struct gk_device *device)
 {
     const uint32_t count = gk_vector_cuda_count();
     struct gk_words words;
@@ -99,6 +99,17 @@ static uint32_t device_of(const struct gk_settings_place *place, const struct gk
     return rank % count;
 }
 
+bool gk_settings_device(const struct gk_settings_place *place, uint32_t *ret_number)
+{
+    struct gk_device device;
+
+    if (!gk_device_parse(place->values->backend, &device) || device.kind != GK_DEVICE_CUDA) {
+        return false;
+    }
+    *ret_number = number_of(place, &device);
+    return true;
+}
+
 enum gk_err gk_settings_table(const struct gk_settings_place *place,
                               const struct gk_vector_ops **ret_ops, int *ret_exit,
                               struct gk_words *words)
@@ -106,14 +117,15 @@ enum gk_err gk_settings_table(const struct gk_settings_place *place,
     const struct gk_vector_ops *ops = NULL;
     const char *blamed = "cpu";
     struct gk_device device;
+    uint32_t number;
 
     if (!gk_device_parse(place->values->backend, &device)) {
         gk_words_set(words, "'%.60s': expected " GK_DEVICE_CHOICES, place->values->backend);
         return blame(place, "backend", ret_exit, words);
     }
-    if (device.kind == GK_DEVICE_CUDA) {
+    if (gk_settings_device(place, &number)) {
         blamed = "backend";
-        ops = gk_vector_cuda_device(device_of(place, &device), words);
+        ops = gk_vector_cuda_device(number, words);
     } else {
         (void)gk_vector_cpu((enum gk_cpu)place->values->cpu, &ops, words);
     }

@@ -54,6 +54,9 @@ struct gk_settings_place {
 enum gk_err gk_settings_check(const struct gk_settings_place *place, int *ret_exit,
                               struct gk_words *words);
 
+/* Whether `backend` wishes for a CUDA device, and for which one. */
+bool gk_settings_device(const struct gk_settings_place *place, uint32_t *ret_number);
+
 /* The vector table that `backend` and `cpu` name.  Also GK_E_UNSUPPORTED: this machine or this
  * build has none. */
 enum gk_err gk_settings_table(const struct gk_settings_place *place,

@@ -5,10 +5,10 @@ from ._abi import LibraryNotFound
 from ._errors import (ArgumentError, ConfigError, DataError, Error, FencedError, ForkedError, InternalError, PeerError,
                       RefusedError, RetryError, StateError, StoppedError, Timeout)
 from ._version import __version__
-from .worker import Start, Stats, Step, Tensor, Worker, version
+from .worker import Start, Stats, Step, Tensor, Worker, cuda_devices, version
 
 __all__ = [
     "ArgumentError", "ConfigError", "DataError", "Error", "FencedError", "ForkedError", "InternalError", "LibraryNotFound",
     "PeerError", "RefusedError", "RetryError", "Start", "StateError", "Stats", "Step", "StoppedError", "Tensor", "Timeout",
-    "Worker", "__version__", "version",
+    "Worker", "__version__", "cuda_devices", "version",
 ]

@@ -89,6 +89,7 @@ STRUCTS: Dict[str, type] = {
 
 _PROTOTYPES = {
     "gkps_version": (c_char_p, []),
+    "gkps_cuda_devices": (c_uint32, []),
     "gkps_error": (c_char_p, [c_void_p, POINTER(c_int)]),
     "gkps_open": (c_int, [POINTER(Config), POINTER(c_void_p)]),
     "gkps_tensors": (c_int, [c_void_p, POINTER(Tensor), c_size_t]),

@@ -1,5 +1,6 @@
-"""Where the numbers of an array lie: torch tensors, numpy arrays, and whatever has a buffer (array.array, bytearray,
-memoryview).  Neither torch nor numpy is imported; nothing is copied; what does not fit is one clear error."""
+"""Where the numbers of an array lie: torch tensors, numpy arrays, whatever has a buffer (array.array, bytearray, memoryview),
+and on a CUDA device torch tensors and whatever has a __cuda_array_interface__.  Neither torch nor numpy is imported;
+nothing is copied; what does not fit is one clear error."""
 import ctypes
 import sys
 from typing import Any, NamedTuple, Optional, Tuple
@@ -29,9 +30,10 @@ def _product(shape: Tuple[int, ...]) -> int:
     return count
 
 
-def _torch(what: str, tensor: Any, kinds: Tuple[str, ...]) -> Memory:
-    if tensor.device.type != "cpu":
-        raise ArgumentError(f"{what}: lies on device {tensor.device}; expected cpu")
+def _torch(what: str, tensor: Any, kinds: Tuple[str, ...], device: str) -> Memory:
+    place = "cpu" if tensor.device.type == "cpu" else f"{tensor.device.type}:{tensor.device.index or 0}"
+    if place != device:
+        raise ArgumentError(f"{what}: lies on device {tensor.device}; expected {device}")
     if str(tensor.layout) != "torch.strided":
         raise ArgumentError(f"{what}: has layout {tensor.layout}; expected a dense tensor")
     if str(tensor.dtype) not in [_NAMES[kind][1] for kind in kinds]:
@@ -41,10 +43,10 @@ def _torch(what: str, tensor: Any, kinds: Tuple[str, ...]) -> Memory:
     return Memory(tensor.data_ptr(), tuple(tensor.shape), tensor.numel(), tensor)
 
 
-def _numpy(what: str, array: Any, kinds: Tuple[str, ...], writable: bool) -> Memory:
-    interface = array.__array_interface__
+def _strided(what: str, array: Any, interface: Any, kinds: Tuple[str, ...], writable: bool) -> Memory:
+    """numpy's protocol and CUDA's, which say the same."""
     if interface["typestr"] not in [_NAMES[kind][0] for kind in kinds]:
-        raise ArgumentError(f"{what}: has type {array.dtype}; expected {' or '.join(kinds)}")
+        raise ArgumentError(f"{what}: has type {getattr(array, 'dtype', interface['typestr'])}; expected {' or '.join(kinds)}")
     if interface.get("strides") is not None:
         raise ArgumentError(f"{what}: is not contiguous (strides {interface['strides']} bytes): use numpy.ascontiguousarray")
     address, read_only = interface["data"]
@@ -80,14 +82,18 @@ def _buffer(what: str, item: Any, kinds: Tuple[str, ...]) -> Memory:
     return Memory(address, shape, _product(shape), keep)
 
 
-def array(what: str, item: Any, kinds: Tuple[str, ...] = ("float32",), writable: bool = True) -> Memory:
-    """The memory of an array of numbers; `what` begins the words of an error."""
+def array(what: str, item: Any, kinds: Tuple[str, ...] = ("float32",), writable: bool = True, device: str = "cpu") -> Memory:
+    """The memory of an array of numbers on this device; `what` begins the words of an error."""
     if sys.byteorder != "little":
         raise ArgumentError(f"{what}: this machine is not little-endian")
     if hasattr(item, "data_ptr") and hasattr(item, "is_contiguous"):
-        return _torch(what, item, kinds)
+        return _torch(what, item, kinds, device)
+    if device != "cpu":
+        if not hasattr(item, "__cuda_array_interface__"):
+            raise ArgumentError(f"{what}: is a {type(item).__name__}; expected an array on {device}")
+        return _strided(what, item, item.__cuda_array_interface__, kinds, writable)
     if hasattr(item, "__array_interface__"):
-        return _numpy(what, item, kinds, writable)
+        return _strided(what, item, item.__array_interface__, kinds, writable)
     return _buffer(what, item, kinds)
 
 

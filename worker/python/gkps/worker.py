@@ -1,7 +1,7 @@
 """One rank of one job: the calls of libgkps, with their errors as exceptions.
 
-Memory is given as torch tensors on the CPU, numpy arrays or anything with a buffer, of float32 and contiguous.  It is not
-copied: the worker keeps a reference, reads gradients from there and writes parameters to it, but only inside step(), or
+Memory is given as torch tensors, numpy arrays or anything with a buffer (on a CUDA device: torch tensors or anything with a
+__cuda_array_interface__), of float32 and contiguous.  It is not copied: the worker keeps a reference, reads gradients from there and writes parameters to it, but only inside step(), or
 from push() to the end of wait().  Waits let other threads run, and Ctrl-C ends them."""
 import atexit
 import ctypes
@@ -77,6 +77,11 @@ def version() -> str:
     return str(_abi.library().gkps_version().decode())
 
 
+def cuda_devices() -> int:
+    """How many CUDA devices the library can use; 0: it was built without CUDA, or there is no driver."""
+    return int(_abi.library().gkps_cuda_devices())
+
+
 def setting_text(key: str, value: Any) -> str:
     """A value as the library reads it."""
     if isinstance(value, bool):
@@ -111,17 +116,28 @@ def _dims(name: str, shape: Sequence[int]) -> Tuple[int, ...]:
     return (leading, *dims[len(dims) - _DIMS_MAX + 1:])
 
 
+def _stream_of(stream: Any) -> int:
+    for name in ("cuda_stream", "ptr"):  # torch, cupy
+        stream = getattr(stream, name, stream)
+    if not isinstance(stream, int):
+        raise ArgumentError(f"stream: is a {type(stream).__name__}; expected a number, or a stream of torch or cupy")
+    return stream
+
+
 class Worker:
     """Reads settings and GKPS_* variables; nothing is connected before start().
 
     Settings are keywords with underscores: Worker(density=0.001, state_dir="state").  A GKPS_* variable wins over a
     setting of the same name, unless `environment` is False.  `log` is called with level and line from threads of the
     library; without it lines go to standard error.  `ended` is called once, with exit code and words, when the worker
-    cannot go on.  `arithmetic` is what computes the gradients, for the launcher's summary: "numpy 1.24"."""
+    cannot go on.  `device` is where the memory of the tensors lies ("cpu", "cuda:1"), `stream` the one in which the program
+    computes there: a number, or a stream of torch or cupy; 0: the device's default stream.  `arithmetic` is what computes the gradients, for the launcher's summary: "numpy 1.24"."""
 
     def __init__(self, *, environment: bool = True, log: Optional[Callable[[str, str], None]] = None,
-                 ended: Optional[Callable[[int, str], None]] = None, device: str = "cpu", arithmetic: str = "Python", **settings: Any) -> None:
+                 ended: Optional[Callable[[int, str], None]] = None, device: str = "cpu", stream: Any = 0,
+                 arithmetic: str = "Python", **settings: Any) -> None:
         self._handle: Optional[int] = None
+        self._device = "cuda:0" if device == "cuda" else device
         _errors.hook.install()
         self._library = _abi.library()
         self._busy = threading.Lock()
@@ -145,7 +161,7 @@ class Worker:
         list_, count = _settings(settings)
         config = _abi.Config(size=ctypes.sizeof(_abi.Config), flags=0 if environment else _abi.NO_ENVIRONMENT,
                              settings=list_, settings_count=count, log=self._log_function, ended=self._ended_function,
-                             device=device.encode(), arithmetic=arithmetic.encode())
+                             device=device.encode(), stream=_stream_of(stream), arithmetic=arithmetic.encode())
         handle = ctypes.c_void_p()
         code = self._library.gkps_open(ctypes.byref(config), ctypes.byref(handle))
         if code:
@@ -196,6 +212,9 @@ class Worker:
 
     # Before training.
 
+    def _array(self, what: str, item: Any) -> _memory.Memory:
+        return _memory.array(what, item, device=self._device)
+
     def tensors(self, tensors: Sequence[Union[Tensor, Tuple[str, Any, Any]]]) -> None:
         """The model: Tensor objects, or triples of name, parameters and gradient.  The same on all ranks."""
         items = [item if isinstance(item, Tensor) else Tensor(*item) for item in tensors]
@@ -203,8 +222,8 @@ class Worker:
         bound: List[List[Optional[_memory.Memory]]] = []
         alive: List[Any] = []
         for place, item in zip(list_, items):
-            params = None if item.params is None else _memory.array(f"tensor {item.name}", item.params)
-            gradient = None if item.gradient is None else _memory.array(f"gradient of tensor {item.name}", item.gradient)
+            params = None if item.params is None else self._array(f"tensor {item.name}", item.params)
+            gradient = None if item.gradient is None else self._array(f"gradient of tensor {item.name}", item.gradient)
             known = params or gradient
             if known is None and item.shape is None:
                 raise ArgumentError(f"tensor {item.name}: neither memory nor a shape is given")
@@ -242,8 +261,8 @@ class Worker:
         if not 0 <= which < len(self._names):
             raise ArgumentError(f"tensor {which}: there are {len(self._names)}")
         name = self._names[which]
-        new = [None if params is None else _memory.array(f"tensor {name}", params),
-               None if gradient is None else _memory.array(f"gradient of tensor {name}", gradient)]
+        new = [None if params is None else self._array(f"tensor {name}", params),
+               None if gradient is None else self._array(f"gradient of tensor {name}", gradient)]
         for memory in new:
             if memory is not None:
                 count = memory.size

@@ -67,6 +67,8 @@ def unpacked(value: Any) -> Any:
 
 def random_states() -> Dict[str, Any]:
     states: Dict[str, Any] = {"torch": torch.get_rng_state(), "python": random.getstate()}
+    if torch.cuda.is_initialized():
+        states["cuda"] = torch.cuda.get_rng_state_all()
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         states["numpy"] = numpy.random.get_state()
@@ -76,6 +78,8 @@ def random_states() -> Dict[str, Any]:
 def set_random_states(states: Dict[str, Any]) -> None:
     torch.set_rng_state(states["torch"])
     random.setstate(states["python"])
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(states["cuda"])
     numpy = sys.modules.get("numpy")
     if numpy is not None and "numpy" in states:
         numpy.random.set_state(states["numpy"])

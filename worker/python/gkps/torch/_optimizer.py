@@ -12,7 +12,7 @@ import torch
 
 from .. import _errors
 from .._errors import ArgumentError, StateError
-from ..worker import Start, Stats, Worker, give_up
+from ..worker import Start, Stats, Worker, cuda_devices, give_up
 from . import _kept, _plan
 from ._slots import Slot
 
@@ -26,6 +26,16 @@ def _named(model: Union[torch.nn.Module, NamedParams]) -> Tuple[List[Tuple[str, 
     if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 and isinstance(pair[0], str) for pair in pairs):
         raise ArgumentError("expected a module, or pairs of name and parameter (model.named_parameters())")
     return [(name, param) for name, param in pairs], None
+
+
+def _device_of(named: List[Tuple[str, torch.Tensor]], settings: Dict[str, Any]) -> torch.device:
+    """Where the library works: with the parameters, if they are all on one device that it can use."""
+    devices = {param.device for _, param in named}
+    device = devices.pop() if len(devices) == 1 else torch.device("cpu")
+    wish = os.environ.get("GKPS_BACKEND") or str(settings.get("backend") or "auto")
+    if device.type == "cuda" and wish in ("auto", "cuda", str(device)) and (device.index or 0) < cuda_devices():
+        return device
+    return torch.device("cpu")
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -77,8 +87,10 @@ class Optimizer(torch.optim.Optimizer):
         self._loss = 0.0
         self._left = False
         self._pid = os.getpid()
-        self._slots = self._make_slots(named)
-        self.worker = Worker(arithmetic=f"torch {torch.__version__}", **{**self._plan.settings, **settings})
+        device = _device_of(named, settings)
+        self._slots = self._make_slots(named, device)
+        self.worker = Worker(device=str(device), stream=torch.cuda.current_stream(device) if device.type == "cuda" else 0,
+                             arithmetic=f"torch {torch.__version__}", **{**self._plan.settings, **settings})
         try:
             self._begin(bool(settings.get("state_dir") or os.environ.get("GKPS_STATE_DIR")), aux_bytes)
         except BaseException as error:
@@ -93,7 +105,7 @@ class Optimizer(torch.optim.Optimizer):
         self.state = self.inner.state
         self.defaults = self.inner.defaults
 
-    def _make_slots(self, named: List[Tuple[str, torch.Tensor]]) -> List[Slot]:
+    def _make_slots(self, named: List[Tuple[str, torch.Tensor]], device: torch.device) -> List[Slot]:
         mine = {id(p) for group in self.param_groups for p in group["params"]}
         missing = len(mine - {id(p) for _, p in named})
         if missing:
@@ -108,7 +120,7 @@ class Optimizer(torch.optim.Optimizer):
                 continue
             trained = param.requires_grad and id(param) in mine
             decays = id(param) not in self._plan.without_decay
-            slots.append(Slot(len(slots), name, param, trained, decays, self._local_steps is not None))
+            slots.append(Slot(len(slots), name, param, trained, decays, self._local_steps is not None, device))
             slots[-1].thaws = not trained and id(param) in mine
         if not any(slot.trained for slot in slots):
             raise ArgumentError("no parameter of the optimizer requires a gradient")

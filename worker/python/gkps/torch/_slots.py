@@ -1,7 +1,7 @@
 """One tensor of the model: where the library reads its gradient and writes its parameters.
 
-Where torch has float32, contiguous, on the CPU, the library uses torch's own memory.  Everything else (a GPU, bfloat16,
-channels_last, local steps) has a float32 copy on the CPU beside it."""
+Where torch has float32, contiguous, on the device that the library works on, the library uses torch's own memory.
+Everything else (bfloat16, channels_last, local steps, another device) has a float32 copy there."""
 import hashlib
 from typing import Optional
 
@@ -21,13 +21,14 @@ def short_name(name: str) -> str:
     return name.encode()[len(mark) - _NAME_BYTES:].decode("utf-8", "ignore") + mark
 
 
-def is_plain(tensor: torch.Tensor) -> bool:
-    return (tensor.layout == torch.strided and tensor.device.type == "cpu" and tensor.dtype == torch.float32
+def is_plain(tensor: torch.Tensor, device: torch.device) -> bool:
+    return (tensor.layout == torch.strided and tensor.device == device and tensor.dtype == torch.float32
             and tensor.is_contiguous())
 
 
 class Slot:
-    def __init__(self, index: int, name: str, param: torch.Tensor, trained: bool, decays: bool, copied: bool) -> None:
+    def __init__(self, index: int, name: str, param: torch.Tensor, trained: bool, decays: bool, copied: bool,
+                 device: torch.device) -> None:
         if not param.is_floating_point():
             raise ArgumentError(f"parameter {name} has type {param.dtype}; expected real numbers")
         self.index = index
@@ -36,8 +37,9 @@ class Slot:
         self.trained = trained
         self.thaws = False  # the optimizer has it, but it was frozen at the start
         self.decays = decays
-        self.copied = copied or not is_plain(param)
-        self.values = torch.empty(param.shape, dtype=torch.float32) if self.copied else param.detach()
+        self.device = device
+        self.copied = copied or not is_plain(param, device)
+        self.values = torch.empty(param.shape, dtype=torch.float32, device=device) if self.copied else param.detach()
         self.own: Optional[torch.Tensor] = None  # gradient memory of ours
         self.bound_values = self.values.data_ptr()
         self.bound_gradient = 0
@@ -49,7 +51,7 @@ class Slot:
 
     def own_gradient(self) -> torch.Tensor:
         if self.own is None:
-            self.own = torch.zeros(self.param.shape, dtype=torch.float32)
+            self.own = torch.zeros(self.param.shape, dtype=torch.float32, device=self.device)
         return self.own
 
     def _moved(self) -> Optional[torch.Tensor]:
@@ -57,7 +59,7 @@ class Slot:
         if self.copied or self.param.data_ptr() == self.bound_values:
             return None
         now = self.param.detach()
-        if not is_plain(now):
+        if not is_plain(now, self.device):
             raise ArgumentError(f"parameter {self.name} has become {now.dtype} on {now.device}, strides {now.stride()}")
         if now.numel() != self.values.numel():
             raise ArgumentError(f"parameter {self.name} had the shape {tuple(self.values.shape)} at the start, and has "
@@ -88,7 +90,7 @@ class Slot:
         if gradient is not None and gradient.shape != self.values.shape:
             raise ArgumentError(f"parameter {self.name} had the shape {tuple(self.values.shape)} at the start, and its gradient "
                                 f"has {tuple(gradient.shape)}")
-        if gradient is not None and is_plain(gradient):
+        if gradient is not None and is_plain(gradient, self.device):
             self.bind(worker, gradient)
             return
         own = self.own_gradient()
@@ -104,7 +106,7 @@ class Slot:
         if gradient is not None and gradient.data_ptr() == self.bound_gradient:
             return
         assert self.own is not None
-        if gradient is None and is_plain(self.param):
+        if gradient is None and is_plain(self.param, self.device):
             self.param.grad = self.own
         elif gradient is None or gradient.layout != torch.strided:
             self.param.grad = torch.empty_like(self.param).copy_(self.own)
