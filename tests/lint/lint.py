@@ -38,7 +38,8 @@ LAYERS = {
     "worker/lib": (["common", "common/net", "proto", "cuda", "worker/core", "worker/state", "worker/select", "worker/include",
                     "worker/lib"], SYSTEM | {"uv.h", "jansson.h"}),
     # gkps-worker: a user of the library, with whose settings its flags begin.
-    "worker": (["common", "common/net", "proto", "worker/include", "worker/lib", "worker/model", "worker/data", "worker"], SYSTEM),
+    "worker": (["common", "common/net", "proto", "cuda", "worker/include", "worker/lib", "worker/model", "worker/data", "worker"],
+               SYSTEM),
     "tool": (["common", "common/net", "proto", "server/core", "server/store", "worker/core", "worker/state", "tool"], SYSTEM | {"uv.h", "jansson.h", "yaml.h"}),
 }
 

@@ -628,7 +628,7 @@ class Arrays(unittest.TestCase):
 
         params, gradient = numpy.zeros(4, numpy.float32), numpy.ones(4, numpy.float32)
         with gkps.Worker(device="cuda", stream=Stream()) as worker:
-            self.assertEqual(STUB.place(), ["cuda", "4711"])
+            self.assertEqual(stub.place(), ["cuda", "4711"])
             for array, words in ((numpy.zeros(4, numpy.float32), "is a ndarray; expected an array on cuda:0"),
                                  (torch.zeros(4), "lies on device cpu; expected cuda:0"),
                                  (There(params, "<f8"), "has type <f8; expected float32")):

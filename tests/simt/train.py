@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Goal: a cluster whose workers select on the CUDA table trains the model of one that does not, bit for bit, and a wish for
-a device that cannot be had is one line.
+"""Goal: a cluster whose workers compute gradients and select on the CUDA tables trains the model of one that does not, bit
+for bit, and a wish for a device that cannot be had is one line.
 
 Method: `gkps run` with the real daemons, of which the worker is linked against the emulation; the model hashes tell, because
-every selected set is in them.  With a state directory too, where vectors lie in a mapped file.
+every selected set is in them.  With a state directory too, from which a worker that is killed brings back what lay on the
+device.
 
 usage: train.py BIN EMULATED_WORKER STUB_OR_DRIVERLESS_WORKER
 """
@@ -24,8 +25,9 @@ def train(folder, name, backend, *options):
                           "--summary", summary], capture_output=True, text=True, timeout=120, check=False)
     if run.returncode != 0:
         sys.exit(f"{name}: code {run.returncode}\n{run.stdout}{run.stderr}")
-    if ("cuda:0 emulated" in run.stdout + run.stderr) != backend.startswith("cuda"):
-        sys.exit(f"{name}: the table is not that of {backend}\n{run.stdout}{run.stderr}")
+    for words in ("cuda:0 emulated", "cuBLAS"):
+        if (words in run.stdout + run.stderr) != backend.startswith("cuda"):
+            sys.exit(f"{name}: the tables are not those of {backend}\n{run.stdout}{run.stderr}")
     with open(summary, encoding="utf-8") as file:
         return json.load(file)["model_hash"]
 
@@ -42,8 +44,11 @@ def equal_models(folder):
         expect(hashes["cpu"] == hashes["cuda"], f"{compressor}: {hashes}")
         print(f"{compressor}: {hashes['cuda']} on both")
         if compressor == "gaussk":
-            kept = train(folder, "kept", "cuda:0", *options, "--state-dir", os.path.join(folder, "state"))
-            expect(kept == hashes["cpu"], f"with a state directory: {kept}, else {hashes['cpu']}")
+            script = os.path.join(folder, "kill.yaml")
+            with open(script, "w", encoding="utf-8") as file:
+                file.write("faults: [{at: {step: 9}, do: kill, who: worker 1}]\nexpect: {completes: true, restarts: 1}\n")
+            kept = train(folder, "kept", "cuda:0", *options, "--state-dir", os.path.join(folder, "state"), "--faults", script)
+            expect(kept == hashes["cpu"], f"with a state directory and a kill: {kept}, else {hashes['cpu']}")
 
 
 def refused(worker, backend, code, words):

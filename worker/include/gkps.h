@@ -85,7 +85,8 @@ enum gkps_code {
 /* "0.1.0"; static. */
 GKPS_API const char *gkps_version(void);
 
-/* How many CUDA devices this library can use; 0: it was built without CUDA, or there is no driver. */
+/* How many CUDA devices this library can use; 0: it was built without CUDA, or there is no driver.
+ */
 GKPS_API uint32_t gkps_cuda_devices(void);
 
 /* The words of the last failure of this handle; NULL: of the last gkps_open() of this thread.  "":
@@ -152,8 +153,8 @@ struct gkps_tensor {
     uint32_t dims_count;  /* 0: one element; at most 4: join the leading ones of larger shapes */
     uint32_t flags;
     double density; /* of this tensor alone; 0: it competes with all others for the common k */
-    /* float, contiguous, bound, on the device of gkps_open().  `gradient` is written to as well with optimizer `none`.  NULL:
-     * bound later, with gkps_bind(). */
+    /* float, contiguous, bound, on the device of gkps_open().  `gradient` is written to as well
+     * with optimizer `none`.  NULL: bound later, with gkps_bind(). */
     float *params;
     float *gradient;
 };
