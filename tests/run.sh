@@ -13,8 +13,8 @@ case "${1:-}" in
     printf 'asan (address and undefined-behaviour sanitizers), and the threaded programs under tsan.  quick: release alone.\n'
     exit 0
     ;;
-quick) presets="release" ;;
-"") presets="release clang asan tsan" ;;
+quick) others="" ;;
+"") others="clang asan tsan" ;;
 *) fail "unknown argument '$1': expected nothing or quick" ;;
 esac
 
@@ -41,24 +41,18 @@ check() {
     fi
 }
 
-build_and_test() {
+# test_build PRESET CODE: the tests of a preset, unless building it has ended with another code than 0.
+test_build() {
     preset=$1
     log="$root/build/$preset.log"
-    mkdir -p "$root/build"
-    say "$preset: building"
-    # What a preset has to add (tests/CMakeLists.txt has the labels); tsan only threads.
-    target=all
+    # What a preset has to add (tests/CMakeLists.txt has the labels).
     selection=""
     case "$preset" in
     clang) selection="-LE once|memory -E ^integration_" ;;
     asan) selection="-LE once" ;;
-    tsan)
-        target=gk_threaded
-        selection="-R ^(net_|lib_(ends|train)$|store_threads$)"
-        ;;
+    tsan) selection="-R ^(net_|lib_(ends|train)$|store_threads$)" ;;
     esac
-    if ! { cmake --preset "$preset" -S "$root" -DGK_TESTS=ON &&
-        cmake --build "$root/build/$preset" --target "$target"; } >"$log" 2>&1; then
+    if [ "$2" != 0 ]; then
         tail -n 40 "$log"
         say "$preset: the build FAILED (all of it: $log)"
         failed=$((failed + 1))
@@ -69,9 +63,9 @@ build_and_test() {
     say "$preset: testing"
     junit="$root/build/$preset-tests.xml"
     rm -f "$junit"
-    # shellcheck disable=SC2086
     code=0
-    (cd "$root" && ctest --preset "$preset" -j6 $selection --output-junit "$junit") || code=$?
+    # shellcheck disable=SC2086
+    (cd "$root" && ctest --preset "$preset" -j6 $selection --output-junit "$junit" 3<&-) || code=$?
     counts=$(python3 "$root/tests/count.py" "$junit" "$root/build/$preset-failures.txt") || counts="0 1"
     passed=$((passed + ${counts% *}))
     failed=$((failed + ${counts#* }))
@@ -89,8 +83,25 @@ build_and_test() {
 check "layers, sizes and habits" python3 "$root/tests/lint/lint.py" "$root"
 check "the lint can fail" python3 "$root/tests/lint/selftest.py"
 check "format" "$root/tests/lint/format.sh"
-for preset in $presets; do
-    build_and_test "$preset"
+say "release: building"
+result=$("$root/tests/build.sh" release)
+if [ -n "$others" ]; then
+    # The others are built while tests run, which wait more than they compute.
+    rm -f "$root/build/built"
+    mkfifo "$root/build/built"
+    # shellcheck disable=SC2086
+    setsid nice -n 19 "$root/tests/build.sh" $others >"$root/build/built" &
+    builder=$!
+    trap 'kill -- "-$builder" 2>/dev/null || true' EXIT
+    trap 'exit 130' INT TERM
+    exec 3<"$root/build/built"
+fi
+test_build release "${result#* }"
+for preset in $others; do
+    say "$preset: building"
+    result=""
+    read -r result <&3 || result="$preset 1"
+    test_build "$preset" "${result#* }"
 done
 /usr/bin/python3 -c 'import torch' 2>/dev/null ||
     say "not run: the tests of gkps.torch, for want of python3-torch; tests/torch.sh installs it and runs them"
