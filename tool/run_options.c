@@ -78,7 +78,8 @@ static const struct gk_option options_table[] = {
     {"clip", GK_OPTION_FLOAT, AT(clip), "0", NULL, 0, 1e6, "NORM",
      "Cut a worker's gradient to this length when it is longer; 0: never.", NULL, "Training"},
     {"backend", GK_OPTION_STRING, AT(backend), "auto", NULL, 0, 0, "auto|cpu|cuda[:N]",
-     "Where workers compute and select: auto is the processor; cuda without a number gives GPU I to "
+     "Where workers compute and select: auto is the processor; cuda without a number gives GPU I "
+     "to "
      "worker I.",
      NULL, "Compression"},
     {"compressor", GK_OPTION_CHOICE, AT(compressor), "gaussk", COMPRESSORS, 0, 0, "NAME",
