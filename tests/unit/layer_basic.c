@@ -1,5 +1,6 @@
 /* Goal: the slots that touch every element once give the bits of the CPU's table.  Method: random
- * arrays with NaNs, infinities, zeros of both signs and denormals; sides of 1, odd sides, sides
+ * arrays with NaNs, infinities, zeros of both signs and denormals, some of which do not begin where
+ * four elements can go at once; sides of 1, odd sides, sides
  * around those of the squares that transposition goes through, sizes on both sides of where
  * numbers become wide. */
 #include "tests/unit/layer_rig.h"
@@ -60,17 +61,18 @@ Test(layer_basic, bias_and_activation)
     for (unsigned round = 0; round < ROUNDS(300); round++) {
         const uint64_t rows = round < 10 ? below(2) : odd_side(), columns = odd_side();
         const enum gk_activation activation = below(3) ? GK_ACTIVATION_RELU : GK_ACTIVATION_NONE;
-        struct twin x = twin_random(rows * columns, below(2) ? ROUGH : TIES);
+        const uint64_t shift = below(4) == 0;
+        struct twin x = twin_random(rows * columns + shift, below(2) ? ROUGH : TIES);
         struct twin dx = twin_random(rows * columns, ROUGH);
         struct twin bias = twin_random(columns, below(2) ? ROUGH : TIES);
-        struct gk_bias_args args = {x.here, bias.here, rows, columns, activation};
+        struct gk_bias_args args = {x.here + shift, bias.here, rows, columns, activation};
 
         cpu->bias_forward(NULL, &args);
-        cpu->activation_backward(NULL, dx.here, x.here, rows * columns, activation);
-        args.x = x.there;
+        cpu->activation_backward(NULL, dx.here, x.here + shift, rows * columns, activation);
+        args.x = x.there + shift;
         args.bias = bias.there;
         cuda->bias_forward(queues[0], &args);
-        cuda->activation_backward(queues[0], dx.there, x.there, rows * columns, activation);
+        cuda->activation_backward(queues[0], dx.there, x.there + shift, rows * columns, activation);
         twin_expect(&x, "bias_forward", round);
         twin_expect(&dx, "activation_backward", round);
         twin_expect(&bias, "bias", round);
@@ -81,14 +83,20 @@ Test(layer_basic, bias_and_activation)
     close_layers();
 }
 
+/* Multiples of four, which go four at a time, and others. */
+static uint32_t random_channels(void)
+{
+    return below(2) ? 4 * (1 + (uint32_t)below(3)) : 1 + (uint32_t)below(9);
+}
+
 /* Fewer, as many and more channels than the skipped image has; its pixels skipped by a stride. */
 static struct gk_residual_args random_shortcut(void)
 {
     struct gk_residual_args args = {.samples = 1 + (uint32_t)below(3),
                                     .rows = 1 + (uint32_t)below(7),
                                     .columns = 1 + (uint32_t)below(7),
-                                    .channels = 1 + (uint32_t)below(9),
-                                    .skip_channels = 1 + (uint32_t)below(9),
+                                    .channels = random_channels(),
+                                    .skip_channels = random_channels(),
                                     .stride = 1 + (uint32_t)below(3),
                                     .activation =
                                         below(2) ? GK_ACTIVATION_RELU : GK_ACTIVATION_NONE};
@@ -103,9 +111,10 @@ static void check_shortcut(struct gk_residual_args args, unsigned round)
     const uint64_t count = (uint64_t)args.samples * args.rows * args.columns * args.channels;
     const uint64_t skip_count =
         (uint64_t)args.samples * args.skip_rows * args.skip_columns * args.skip_channels;
-    struct twin x = twin_random(count, ROUGH), y = twin_random(count, WIDE);
+    const uint64_t shift = below(4) == 0;
+    struct twin x = twin_random(count + shift, ROUGH), y = twin_random(count, WIDE);
     struct twin skip = twin_random(skip_count, ROUGH);
-    struct gk_residual_gradient_args gradient = {.dy = x.here,
+    struct gk_residual_gradient_args gradient = {.dy = x.here + shift,
                                                  .dskip = skip.here,
                                                  .samples = args.samples,
                                                  .rows = args.rows,
@@ -116,15 +125,15 @@ static void check_shortcut(struct gk_residual_args args, unsigned round)
                                                  .skip_channels = args.skip_channels,
                                                  .stride = args.stride};
 
-    args.x = x.here;
+    args.x = x.here + shift;
     args.skip = skip.here;
     args.y = y.here;
     cpu->residual_forward(NULL, &args);
     cpu->residual_backward(NULL, &gradient);
-    args.x = x.there;
+    args.x = x.there + shift;
     args.skip = skip.there;
     args.y = y.there;
-    gradient.dy = x.there;
+    gradient.dy = x.there + shift;
     gradient.dskip = skip.there;
     cuda->residual_forward(queues[0], &args);
     cuda->residual_backward(queues[0], &gradient);
