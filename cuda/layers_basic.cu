@@ -343,12 +343,7 @@ static __global__ void __launch_bounds__(BLOCK)
         pack<float, width> sum = x[i];
 
         if (channel < s.skip_channels) {
-            const pack<float, width> skipped = skip[at + channel];
-
-#pragma unroll
-            for (uint32_t w = 0; w < width; w++) {
-                sum.at[w] = __fadd_rn(sum.at[w], skipped.at[w]);
-            }
+            add_pack(&sum, skip[at + channel]);
         }
 #pragma unroll
         for (uint32_t w = 0; w < width; w++) {
@@ -394,13 +389,9 @@ static __global__ void __launch_bounds__(BLOCK)
         number pixel;
         number channel;
         const number at = find_skip(s, i, &pixel, &channel) + channel;
-        const pack<float, width> gradient = dy[pixel * channels + channel];
         pack<float, width> sum = dskip[at];
 
-#pragma unroll
-        for (uint32_t w = 0; w < width; w++) {
-            sum.at[w] = __fadd_rn(sum.at[w], gradient.at[w]);
-        }
+        add_pack(&sum, dy[pixel * channels + channel]);
         dskip[at] = sum;
     }
 }

@@ -126,26 +126,24 @@ template <typename number, uint32_t width> struct fold_call {
     float area;
 };
 
-/* Adds the entries of window o, place p. */
+/* What window o adds at place p. */
 template <gather_kind kind, typename number, uint32_t width>
-static __device__ inline void add_entry(const fold_call<number, width> &call, number o, number p,
-                                        number channel, pack<float, width> *sum)
+static __device__ inline pack<float, width> entry_of(const fold_call<number, width> &call, number o,
+                                                     number p, number channel)
 {
-    const number places = kind == GATHER_WINDOWS ? call.kernel * call.kernel : 1;
-    const number row = kind == GATHER_WINDOWS ? o * places + p : o;
+    const number row = kind == GATHER_WINDOWS ? o * call.kernel * call.kernel + p : o;
     const number at = row * call.channels.value + channel;
-    const pack<float, width> entry = call.source[at];
-    pack<uint32_t, width> index = {};
+    pack<float, width> entry = call.source[at];
 
     if (kind == GATHER_CHOSEN) {
-        index = call.index[at];
-    }
-#pragma unroll
-    for (uint32_t w = 0; w < width; w++) {
-        const bool counts = kind != GATHER_CHOSEN || index.at[w] == p;
+        const pack<uint32_t, width> index = call.index[at];
 
-        sum->at[w] = __fadd_rn(sum->at[w], counts ? entry.at[w] : 0.0f);
+#pragma unroll
+        for (uint32_t w = 0; w < width; w++) {
+            entry.at[w] = index.at[w] == p ? entry.at[w] : 0.0f;
+        }
     }
+    return entry;
 }
 
 /* The windows that cover row t (counted from the padding's first) have it at the places t mod
@@ -175,8 +173,9 @@ static __global__ void __launch_bounds__(BLOCK) fold(fold_call<number, width> ca
             }
             for (number j = first_j; j < call.kernel; j += call.stride.value, c--) {
                 if (c < call.out_columns) {
-                    add_entry<kind>(call, (sample * call.out_rows + r) * call.out_columns + c,
-                                    i * call.kernel + j, channel, &sum);
+                    add_pack(&sum, entry_of<kind>(
+                                       call, (sample * call.out_rows + r) * call.out_columns + c,
+                                       i * call.kernel + j, channel));
                 }
             }
         }
@@ -289,15 +288,6 @@ static __device__ inline void see_largest(seen<width> *seen, const pack<float, w
     seen->any = true;
 }
 
-template <uint32_t width>
-static __device__ inline void see_sum(seen<width> *seen, const pack<float, width> &value)
-{
-#pragma unroll
-    for (uint32_t w = 0; w < width; w++) {
-        seen->value.at[w] = __fadd_rn(seen->value.at[w], value.at[w]);
-    }
-}
-
 /* The window (r, c) of a sample, at one channel. */
 template <bool is_max, typename number, uint32_t width>
 static __device__ inline seen<width> see_window(const pool_call<number, width> &call, number sample,
@@ -318,7 +308,7 @@ static __device__ inline seen<width> see_window(const pool_call<number, width> &
                 if (is_max) {
                     see_largest(&seen, value, static_cast<uint32_t>(i * call.kernel + j));
                 } else {
-                    see_sum(&seen, value);
+                    add_pack(&seen.value, value);
                 }
             }
         }

@@ -26,6 +26,15 @@ template <uint32_t width> static inline pack<float, width> *in_packs(float *x)
     return reinterpret_cast<pack<float, width> *>(x);
 }
 
+template <uint32_t width>
+static __device__ inline void add_pack(pack<float, width> *sum, const pack<float, width> &x)
+{
+#pragma unroll
+    for (uint32_t w = 0; w < width; w++) {
+        sum->at[w] = __fadd_rn(sum->at[w], x.at[w]);
+    }
+}
+
 /* Whether an array may be seen as one of packs of PACK. */
 static inline bool is_packed(const void *memory)
 {
