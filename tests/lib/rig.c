@@ -416,6 +416,7 @@ int rig_rank_start(struct rig_rank *rank)
     bool hurried = rank->job->way == RIG_HURRIED;
     int code = GKPS_E_TIMEOUT;
 
+    bring(rank, rank->params_there, rank->params); /* what a program leaves in its stream */
     while (code == GKPS_E_TIMEOUT) {
         rank->start = (struct gkps_start){.size = sizeof(rank->start),
                                           .timeout_ms = hurried ? 1 : 0,

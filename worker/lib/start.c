@@ -215,6 +215,8 @@ int gkps_start(struct gkps *gkps, struct gkps_start *start)
     if (gkps->stage == GK_STAGE_OPEN) {
         code = open_all(gkps);
     }
+    /* What the program's stream still does to its parameters must not meet those of the job. */
+    code = code ? code : gk_handle_settle(gkps);
     code = code ? code : join(gkps, &given);
     if (code == GKPS_OK) {
         memcpy(start, &given, given.size);
