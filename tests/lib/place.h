@@ -3,6 +3,7 @@
 #define GK_TESTS_LIB_PLACE_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 enum { RIG_PARAMS = 320 }; /* of all tensors */
 
@@ -14,6 +15,8 @@ struct rig_place {
     void (*close)(void *stream, float *params, float *gradient);
     /* RIG_PARAMS floats, in the stream: with `wait` they are copied on return, else later. */
     void (*copy)(void *stream, float *to, const float *from, bool wait);
+    /* After so many copies more, of whomever, one fails; negative: none. */
+    void (*refuse)(int64_t after);
 };
 
 #endif

@@ -302,9 +302,50 @@ static void test_wrong_backend(void)
     free(rank);
 }
 
+/* A step of which the device refuses one copy; the code, and the words in the rank. */
+static int step_with_refusal(struct rig_rank *rank, int64_t after)
+{
+    struct gkps_step step = {.size = sizeof(step), .samples = 8};
+    struct rig rig;
+
+    rig_open(&rig, 1, 1);
+    memset(rank, 0, sizeof(*rank));
+    rank->job = &(const struct rig_job){.servers = 1, .workers = 1, .steps = 2};
+    rank->addresses = rig.addresses;
+    rig_require(rig_rank_open(rank) == GKPS_OK && rig_rank_start(rank) == GKPS_OK, "%s",
+                rank->words);
+    rig_elsewhere.refuse(after);
+    rank->code = gkps_step(rank->gkps, &step);
+    rig_elsewhere.refuse(-1);
+    (void)snprintf(rank->words, sizeof(rank->words), "%s", gkps_error(rank->gkps, NULL));
+    rig_rank_close(rank);
+    rig_kill(&rig);
+    return rank->code;
+}
+
+/* Each of a step's copies in turn; the last ones bring what was pulled. */
+static void test_refused_copies(void)
+{
+    struct rig_rank *rank = rig_ranks();
+    unsigned pulled = 0;
+    int64_t after = 0;
+
+    rig_case("copies that the device refuses");
+    for (; after < 100 && step_with_refusal(rank, after) != GKPS_OK; after++) {
+        pulled += strstr(rank->words, "what was pulled cannot be copied to cuda:0 ") != NULL;
+        rig_check(rank->code == GKPS_E_INTERNAL &&
+                      strstr(rank->words, "input or output failed") != NULL,
+                  "copy %d: code %d: %s", (int)after, rank->code, rank->words);
+    }
+    rig_check(after < 100 && pulled == RIG_TENSORS, "%u of %d copies were of what was pulled",
+              pulled, (int)after);
+    free(rank);
+}
+
 static void test_more(void)
 {
     test_place(); /* and all that follows binds there */
+    test_refused_copies();
     test_wrong_place();
     test_wrong_backend();
 }

@@ -6,6 +6,7 @@
 
 extern "C" {
 #include "tests/lib/place.h"
+#include "tests/simt/simt.h"
 }
 
 static void check(cudaError_t error)
@@ -44,4 +45,5 @@ static void place_copy(void *stream, float *to, const float *from, bool wait)
 }
 
 extern "C" const struct rig_place rig_elsewhere;
-const struct rig_place rig_elsewhere = {"cuda", place_open, place_close, place_copy};
+const struct rig_place rig_elsewhere = {"cuda", place_open, place_close, place_copy,
+                                        gk_simt_fail_copy};

@@ -66,6 +66,7 @@ static bool open_now;
 static int devices_count = 1;
 static int64_t allocations_left = -1;
 static int64_t launches_left = -1;
+static int64_t copies_left = -1;
 static uint64_t launches;
 static cudaError_t last_error;
 
@@ -472,6 +473,9 @@ cudaError_t cudaMemcpyAsync(void *target, const void *source, size_t bytes, cuda
     if (bytes == 0) {
         return cudaSuccess;
     }
+    if (copies_left >= 0 && copies_left-- == 0) {
+        return give(cudaErrorLaunchFailure);
+    }
     if ((kind == cudaMemcpyHostToDevice && (!to_device || from_device)) ||
         (kind == cudaMemcpyDeviceToHost && (to_device || !from_device)) ||
         (kind == cudaMemcpyDeviceToDevice && !(to_device && from_device))) {
@@ -633,6 +637,13 @@ extern "C" void gk_simt_fail_allocation(int64_t after)
 extern "C" void gk_simt_fail_launch(int64_t after)
 {
     launches_left = after;
+}
+
+extern "C" void gk_simt_fail_copy(int64_t after)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+
+    copies_left = after;
 }
 
 extern "C" void gk_simt_devices(int count)

@@ -387,6 +387,8 @@ static void failures_on_demand()
     gk_simt_fail_launch(0);
     check(start(1, 32, fill, numbers, 1u) == cudaErrorLaunchFailure, "launch");
     check(start(1, 32, fill, numbers, 1u) == cudaSuccess, "next launch");
+    gk_simt_fail_copy(0);
+    check(cudaMemcpyAsync(numbers, &devices, 4, cudaMemcpyDefault, stream) != 0, "copy");
     gk_simt_devices(0);
     check(cudaGetDeviceCount(&devices) == cudaErrorNoDevice, "no device");
     gk_simt_devices(-1);

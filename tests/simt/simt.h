@@ -25,6 +25,9 @@ void gk_simt_schedule(enum gk_simt_order order, uint64_t seed);
 void gk_simt_fail_allocation(int64_t after);
 void gk_simt_fail_launch(int64_t after);
 
+/* The same of copies; from any thread. */
+void gk_simt_fail_copy(int64_t after);
+
 /* The same of calls of cuBLAS: handles and products. */
 void gk_simt_fail_blas(int64_t after);
 

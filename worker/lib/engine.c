@@ -91,12 +91,9 @@ enum gk_err gk_engine_set_rank(struct gk_engine *engine, uint32_t rank, struct g
 
 static void take_rank(struct gk_engine *engine, uint32_t rank)
 {
-    struct gk_worker_event stop = {.kind = GK_WORKER_STOP, .exit_code = GK_EXIT_INTERNAL};
-
     gk_log(GK_LOG_INFO, "WORKER-RANK", "shard 0 assigned rank %" PRIu32, rank);
     if (gk_engine_set_rank(engine, rank, &engine->words)) {
-        stop.words = engine->words.text;
-        feed(engine, &stop);
+        gk_engine_on_failed(engine, GK_EXIT_INTERNAL, engine->words.text);
     }
 }
 
@@ -286,9 +283,11 @@ static void on_error(void *context, enum gk_err err, const char *words)
 
 void gk_engine_on_failed(void *context, int exit_code, const char *words)
 {
+    struct gk_engine *engine = context;
     struct gk_worker_event event = {.kind = GK_WORKER_STOP, .exit_code = exit_code, .words = words};
 
-    feed(context, &event);
+    engine->fails = true;
+    feed(engine, &event);
 }
 
 void gk_engine_on_stop(void *context, int exit_code, const char *words)

@@ -99,6 +99,7 @@ struct gk_engine {
     enum gk_turn next;     /* LIBRARY: the events so far change nothing */
     uint64_t next_version;
     bool closing, job_begun, stopped;
+    bool fails;    /* the event that ends it waits: no other turn is given any more */
     bool unwanted; /* it ends because the program closes it */
     int exit_code;
 };

@@ -34,7 +34,6 @@ void gk_engine_take(struct gk_engine *engine, const struct gk_worker_action *act
 {
     struct gk_engine_shared *shared = &engine->shared;
     const struct gk_range range = {.lo = action->lo, .hi = action->hi};
-    struct gk_words words;
     enum gk_err err = GK_OK;
 
     gk_engine_lock(engine);
@@ -44,7 +43,7 @@ void gk_engine_take(struct gk_engine *engine, const struct gk_worker_action *act
     }
     if (shared->install) {
         err = gk_flat_install(engine->setup->flat, action->plane, range,
-                              (const float *)(const void *)action->buf->data, &words);
+                              (const float *)(const void *)action->buf->data, &engine->words);
     } else {
         GK_ASSERT(shared->kept_count < shared->kept_room);
         shared->kept[shared->kept_count++] = (struct gk_engine_kept){
@@ -52,8 +51,8 @@ void gk_engine_take(struct gk_engine *engine, const struct gk_worker_action *act
     }
     gk_engine_unlock(engine);
     engine->report.ended_us = gk_now_us();
-    if (err) {
-        gk_engine_on_failed(engine, GK_EXIT_INTERNAL, words.text);
+    if (err) { /* the event waits for the end of the step that this is an action of */
+        gk_engine_on_failed(engine, GK_EXIT_INTERNAL, engine->words.text);
     }
 }
 
@@ -61,7 +60,7 @@ void gk_engine_publish(struct gk_engine *engine)
 {
     struct gk_engine_shared *shared = &engine->shared;
 
-    if (engine->next == GK_TURN_LIBRARY) {
+    if (engine->next == GK_TURN_LIBRARY || (engine->fails && engine->next != GK_TURN_ENDED)) {
         return;
     }
     gk_engine_lock(engine);
