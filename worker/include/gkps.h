@@ -126,7 +126,8 @@ struct gkps_config {
     void *ended_context;
     /* Where bound memory of tensors lies: "cpu", "cuda" (device 0) or "cuda:N"; NULL: "cpu".  On a
      * device it is selected there too, whatever the setting `backend` leaves open, and only what is
-     * pushed and pulled crosses the bus. */
+     * pushed and pulled crosses the bus.  It then is the current device of a thread that has called
+     * the library. */
     const char *device;
     /* The cudaStream_t in which the program computes there; NULL: the device's default stream.
      * Calls that read or write bound memory wait for what it holds, and when they return they have
@@ -233,6 +234,7 @@ GKPS_API int gkps_step(struct gkps *gkps, struct gkps_step *step);
 /* Begin a step: the gradient is read from the bound memory until gkps_wait() returns. */
 GKPS_API int gkps_push(struct gkps *gkps, const struct gkps_step *step);
 
+/* In memory of the host, wherever the tensors lie. */
 struct gkps_sparse {
     size_t size;
     const uint32_t *indices; /* within the tensor, rising */

@@ -1,8 +1,9 @@
 """One rank of one job: the calls of libgkps, with their errors as exceptions.
 
 Memory is given as torch tensors, numpy arrays or anything with a buffer (on a CUDA device: torch tensors or anything with a
-__cuda_array_interface__), of float32 and contiguous.  It is not copied: the worker keeps a reference, reads gradients from there and writes parameters to it, but only inside step(), or
-from push() to the end of wait().  Waits let other threads run, and Ctrl-C ends them."""
+__cuda_array_interface__), of float32 and contiguous.  It is not copied: the worker keeps a reference, reads gradients from
+there and writes parameters to it, but only inside step(), or from push() to the end of wait().  Waits let other threads run,
+and Ctrl-C ends them."""
 import atexit
 import ctypes
 import os
@@ -131,7 +132,8 @@ class Worker:
     setting of the same name, unless `environment` is False.  `log` is called with level and line from threads of the
     library; without it lines go to standard error.  `ended` is called once, with exit code and words, when the worker
     cannot go on.  `device` is where the memory of the tensors lies ("cpu", "cuda:1"), `stream` the one in which the program
-    computes there: a number, or a stream of torch or cupy; 0: the device's default stream.  `arithmetic` is what computes the gradients, for the launcher's summary: "numpy 1.24"."""
+    computes there: a number, or a stream of torch or cupy; 0: the device's default stream.  `arithmetic` is what computes
+    the gradients, for the launcher's summary: "numpy 1.24"."""
 
     def __init__(self, *, environment: bool = True, log: Optional[Callable[[str, str], None]] = None,
                  ended: Optional[Callable[[int, str], None]] = None, device: str = "cpu", stream: Any = 0,
