@@ -429,7 +429,7 @@ int rig_rank_start(struct rig_rank *rank)
     return keep(rank, code);
 }
 
-static int one_step(struct rig_rank *rank, struct gkps_step *step)
+int rig_take_step(struct rig_rank *rank, struct gkps_step *step)
 {
     int code;
 
@@ -484,7 +484,7 @@ int rig_rank_step(struct rig_rank *rank)
     memcpy(rank->before, rank->params, sizeof(rank->params));
     bring(rank, rank->gradient_there, rank->gradient);
     rank->aux.steps++;
-    if (keep(rank, one_step(rank, &step))) {
+    if (keep(rank, rig_take_step(rank, &step))) {
         return rank->code;
     }
     fetch(rank);

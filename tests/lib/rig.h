@@ -131,6 +131,8 @@ int rig_rank_open(struct rig_rank *rank);
 int rig_rank_start(struct rig_rank *rank);
 /* One step more of the job, in its way. */
 int rig_rank_step(struct rig_rank *rank);
+/* The calls of that way alone, on what is bound. */
+int rig_take_step(struct rig_rank *rank, struct gkps_step *step);
 /* From opening, unless it is open, to leaving; without closing. */
 int rig_rank_train(struct rig_rank *rank);
 void rig_rank_close(struct rig_rank *rank);

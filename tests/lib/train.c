@@ -303,19 +303,20 @@ static void test_wrong_backend(void)
 }
 
 /* A step of which the device refuses one copy; the code, and the words in the rank. */
-static int step_with_refusal(struct rig_rank *rank, int64_t after)
+static int step_with_refusal(struct rig_rank *rank, enum rig_way way, int64_t after)
 {
+    const struct rig_job job = {.servers = 1, .workers = 1, .steps = 2, .way = way};
     struct gkps_step step = {.size = sizeof(step), .samples = 8};
     struct rig rig;
 
     rig_open(&rig, 1, 1);
     memset(rank, 0, sizeof(*rank));
-    rank->job = &(const struct rig_job){.servers = 1, .workers = 1, .steps = 2};
+    rank->job = &job;
     rank->addresses = rig.addresses;
     rig_require(rig_rank_open(rank) == GKPS_OK && rig_rank_start(rank) == GKPS_OK, "%s",
                 rank->words);
     rig_elsewhere.refuse(after);
-    rank->code = gkps_step(rank->gkps, &step);
+    rank->code = rig_take_step(rank, &step);
     rig_elsewhere.refuse(-1);
     (void)snprintf(rank->words, sizeof(rank->words), "%s", gkps_error(rank->gkps, NULL));
     rig_rank_close(rank);
@@ -324,14 +325,14 @@ static int step_with_refusal(struct rig_rank *rank, int64_t after)
 }
 
 /* Each of a step's copies in turn; the last ones bring what was pulled. */
-static void test_refused_copies(void)
+static void test_refused_copies(enum rig_way way)
 {
     struct rig_rank *rank = rig_ranks();
     unsigned pulled = 0;
     int64_t after = 0;
 
     rig_case("copies that the device refuses");
-    for (; after < 100 && step_with_refusal(rank, after) != GKPS_OK; after++) {
+    for (; after < 100 && step_with_refusal(rank, way, after) != GKPS_OK; after++) {
         pulled += strstr(rank->words, "what was pulled cannot be copied to cuda:0 ") != NULL;
         rig_check(rank->code == GKPS_E_INTERNAL &&
                       strstr(rank->words, "input or output failed") != NULL,
@@ -345,7 +346,9 @@ static void test_refused_copies(void)
 static void test_more(void)
 {
     test_place(); /* and all that follows binds there */
-    test_refused_copies();
+    test_refused_copies(RIG_STEP);
+    test_refused_copies(RIG_PARTS);
+    test_refused_copies(RIG_HURRIED);
     test_wrong_place();
     test_wrong_backend();
 }

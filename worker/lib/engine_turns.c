@@ -56,14 +56,24 @@ void gk_engine_take(struct gk_engine *engine, const struct gk_worker_action *act
     }
 }
 
+/* It is about to end: another turn would say that all has gone well. */
+static bool is_failing(const struct gk_engine *engine)
+{
+    return engine->fails || engine->shared.asked == GK_ASKED_FAIL;
+}
+
 void gk_engine_publish(struct gk_engine *engine)
 {
     struct gk_engine_shared *shared = &engine->shared;
 
-    if (engine->next == GK_TURN_LIBRARY || (engine->fails && engine->next != GK_TURN_ENDED)) {
+    if (engine->next == GK_TURN_LIBRARY) {
         return;
     }
     gk_engine_lock(engine);
+    if (engine->next != GK_TURN_ENDED && is_failing(engine)) {
+        gk_engine_unlock(engine);
+        return;
+    }
     shared->view.turn = engine->next;
     shared->view.version = engine->next_version;
     shared->view.rank = engine->report.rank;
