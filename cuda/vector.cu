@@ -88,7 +88,9 @@ bool gk_vector_cuda_owns(uint32_t device, const void *memory)
 {
     cudaPointerAttributes attributes;
 
-    if (cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) {
+    /* The question makes a context on the current device, which on another one is memory lost. */
+    if (cudaSetDevice(static_cast<int>(device)) != cudaSuccess ||
+        cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) {
         (void)cudaGetLastError();
         return false;
     }
