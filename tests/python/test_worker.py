@@ -1,11 +1,13 @@
 """Goal: what gkps.Worker does by itself: memory, settings, waits that can be interrupted, errors, the end.
 Method: a stub library that counts calls and returns what it is told; scripts of their own for what ends Python."""
 import array
+import gc
 import os
 import signal
 import threading
 import time
 import unittest
+import weakref
 
 from support import python, use_stub
 
@@ -91,6 +93,21 @@ class Calls(unittest.TestCase):
         self.assertEqual(stub.settings(), {"density": "0.001", "state-sync": "true", "milestones": "10,20", "job": "j", "steps": "5"})
         with self.assertRaisesRegex(gkps.ArgumentError, "setting density: is a dict"):
             gkps.Worker(density={})
+
+    def test_a_stream_lives_as_long_as_its_worker(self):
+        class Stream:
+            ptr = 4711
+
+        stream = Stream()
+        seen = weakref.ref(stream)
+        with gkps.Worker(device="cuda:1", stream=stream) as worker:
+            self.assertEqual(stub.place(), ["cuda:1", "4711"])
+            del stream
+            gc.collect()
+            self.assertIsNotNone(seen())
+        del worker
+        gc.collect()
+        self.assertIsNone(seen())
 
     def test_flags_of_a_step(self):
         worker, _, _ = worker_with()

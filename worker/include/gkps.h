@@ -130,8 +130,8 @@ struct gkps_config {
      * the library. */
     const char *device;
     /* The cudaStream_t in which the program computes there; NULL: the device's default stream.
-     * Calls that read or write bound memory wait for what it holds, and when they return they have
-     * done so. */
+     * It must live as long as the handle.  Calls that read or write bound memory wait for what it
+     * holds, and when they return they have done so. */
     void *stream;
     /* What computes the gradients, for the summary of the launcher: "torch 2.5"; may be NULL. */
     const char *arithmetic;

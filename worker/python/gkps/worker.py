@@ -140,6 +140,7 @@ class Worker:
                  arithmetic: str = "Python", **settings: Any) -> None:
         self._handle: Optional[int] = None
         self._device = "cuda:0" if device == "cuda" else device
+        self._stream = stream  # the library has no more than its address
         _errors.hook.install()
         self._library = _abi.library()
         self._busy = threading.Lock()
