@@ -9,6 +9,7 @@ import random
 import sys
 import unittest
 import warnings
+from unittest import mock
 
 from support import ROOT, python, use_stub
 
@@ -480,6 +481,14 @@ class Kept(unittest.TestCase):
         with self.assertRaisesRegex(gkps.ArgumentError, r"what must survive has \d+ bytes \(large \d+.*room for 100000.*aux_bytes="):
             region.write({"large": "x" * 200000, "small": 1})
         self.assertTrue(torch.equal(region.read()["a"], content["a"]))
+
+    def test_fewer_devices_than_before(self):
+        given = []
+        states = {**_kept.random_states(), "cuda": [torch.zeros(16, dtype=torch.uint8)] * 3}
+        with mock.patch.object(torch.cuda, "device_count", lambda: 2), \
+                mock.patch.object(torch.cuda, "set_rng_state", lambda state, device: given.append(device)):
+            _kept.set_random_states(states)
+        self.assertEqual(given, [0, 1])
 
     def optimizer(self, model, kind=sgd):
         os.environ["GKPS_STATE_DIR"] = "somewhere"

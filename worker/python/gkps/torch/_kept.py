@@ -78,8 +78,8 @@ def random_states() -> Dict[str, Any]:
 def set_random_states(states: Dict[str, Any]) -> None:
     torch.set_rng_state(states["torch"])
     random.setstate(states["python"])
-    if "cuda" in states and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(states["cuda"])
+    for device, state in enumerate(states.get("cuda", [])[:torch.cuda.device_count()]):  # this machine may have fewer
+        torch.cuda.set_rng_state(state, device)
     numpy = sys.modules.get("numpy")
     if numpy is not None and "numpy" in states:
         numpy.random.set_state(states["numpy"])
