@@ -105,7 +105,8 @@ static int open_all(struct gkps *gkps)
     if (err) {
         gk_daemon_early_death((int)gkps->options->settings.launcher_fd, "WORKER-EXIT", exit_code,
                               gkps->words.text);
-        return gk_handle_fail(gkps, err == GK_E_NOMEM ? GKPS_E_INTERNAL : GKPS_E_CONFIG, exit_code);
+        return gk_handle_fail(gkps, exit_code == GK_EXIT_INTERNAL ? GKPS_E_INTERNAL : GKPS_E_CONFIG,
+                              exit_code);
     }
     log_start(gkps);
     err = open_engine(gkps, &exit_code);
