@@ -19,6 +19,9 @@ uint32_t gk_vector_cuda_count(void);
 /* Whether this is memory of that device, or memory that it shares with the host.  Any thread. */
 bool gk_vector_cuda_owns(uint32_t device, const void *memory);
 
+/* Whether this is memory that the host cannot touch, asked on that device.  Any thread. */
+bool gk_vector_cuda_hides(uint32_t device, const void *memory);
+
 /* Of device 0. */
 const struct gk_vector_ops *gk_vector_cuda(struct gk_words *words);
 

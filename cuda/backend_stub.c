@@ -19,6 +19,13 @@ bool gk_vector_cuda_owns(uint32_t device, const void *memory)
     return false;
 }
 
+bool gk_vector_cuda_hides(uint32_t device, const void *memory)
+{
+    (void)device;
+    (void)memory;
+    return false;
+}
+
 const struct gk_vector_ops *gk_vector_cuda(struct gk_words *words)
 {
     return gk_vector_cuda_device(0, words);

@@ -84,19 +84,31 @@ uint32_t gk_vector_cuda_count(void)
     return count < DEVICES_MAX ? static_cast<uint32_t>(count) : uint32_t(DEVICES_MAX);
 }
 
-bool gk_vector_cuda_owns(uint32_t device, const void *memory)
+static cudaPointerAttributes attributes_of(uint32_t device, const void *memory)
 {
-    cudaPointerAttributes attributes;
+    cudaPointerAttributes attributes = {};
 
     /* The question makes a context on the current device, which on another one is memory lost. */
     if (cudaSetDevice(static_cast<int>(device)) != cudaSuccess ||
         cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) {
         (void)cudaGetLastError();
-        return false;
+        attributes.type = cudaMemoryTypeUnregistered;
     }
+    return attributes;
+}
+
+bool gk_vector_cuda_owns(uint32_t device, const void *memory)
+{
+    const cudaPointerAttributes attributes = attributes_of(device, memory);
+
     return attributes.type == cudaMemoryTypeManaged ||
            (attributes.type == cudaMemoryTypeDevice &&
             attributes.device == static_cast<int>(device));
+}
+
+bool gk_vector_cuda_hides(uint32_t device, const void *memory)
+{
+    return attributes_of(device, memory).type == cudaMemoryTypeDevice;
 }
 
 const struct gk_vector_ops *gk_vector_cuda(struct gk_words *words)

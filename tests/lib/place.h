@@ -15,8 +15,9 @@ struct rig_place {
     void (*close)(void *stream, float *params, float *gradient);
     /* RIG_PARAMS floats, in the stream: with `wait` they are copied on return, else later. */
     void (*copy)(void *stream, float *to, const float *from, bool wait);
-    /* After so many copies more, of whomever, one fails; negative: none. */
+    /* After so many copies more, or waits for a stream, of whomever, one fails; negative: none. */
     void (*refuse)(int64_t after);
+    void (*break_off)(int64_t after);
 };
 
 #endif

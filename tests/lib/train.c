@@ -262,26 +262,87 @@ static void test_place(void)
     }
 }
 
-/* Host memory where the device's is due is found before anybody touches it. */
+/* A job of one rank, opened. */
+static struct rig_rank *open_alone(struct rig *rig, const char *name)
+{
+    static const struct rig_job job = {.servers = 1, .workers = 1, .steps = 3};
+    struct rig_rank *rank = rig_ranks();
+
+    rig_case(name);
+    rig_open(rig, 1, 1);
+    rank->job = &job;
+    rank->addresses = rig->addresses;
+    rig_require(rig_rank_open(rank) == GKPS_OK, "%s", rank->words);
+    return rank;
+}
+
+static void close_alone(struct rig *rig, struct rig_rank *rank)
+{
+    rig_rank_close(rank);
+    rig_kill(rig);
+    free(rank);
+}
+
+static void refused(struct rig_rank *rank, int code, const char *words)
+{
+    rig_check(code == GKPS_E_ARGUMENT && strstr(gkps_error(rank->gkps, NULL), words) != NULL,
+              "code %d: %s", code, gkps_error(rank->gkps, NULL));
+}
+
+/* Memory on the wrong side is found when it is bound, whatever is done with it later. */
 static void test_wrong_place(void)
 {
-    struct rig_rank *rank = rig_ranks();
+    const char *words = "does not lie on cuda:0";
     struct rig rig;
+    struct rig_rank *rank = open_alone(&rig, "memory of the host at a device");
 
-    rig_case("memory of the host at a device");
-    rig_open(&rig, 1, 1);
-    rank->job = &(const struct rig_job){.servers = 1, .workers = 1, .steps = 1};
-    rank->addresses = rig.addresses;
-    rig_require(rig_rank_open(rank) == GKPS_OK, "%s", rank->words);
-    rig_check(gkps_bind(rank->gkps, 1, rank->params, NULL, 50) == GKPS_OK, "%s",
-              gkps_error(rank->gkps, NULL));
-    (void)rig_rank_start(rank);
-    rig_check(rank->code == GKPS_E_ARGUMENT &&
-                  strstr(rank->words, "does not lie on cuda:0") != NULL,
-              "code %d: %s", rank->code, rank->words);
-    rig_rank_close(rank);
-    rig_kill(&rig);
+    refused(rank, gkps_bind(rank->gkps, 1, rank->params, NULL, 50), words);
+    rig_require(rig_rank_start(rank) == GKPS_OK && rig_rank_step(rank) == GKPS_OK, "%s",
+                rank->words);
+    refused(rank, gkps_bind(rank->gkps, 1, rank->params, NULL, 50), words);
+    refused(rank, gkps_bind(rank->gkps, 1, NULL, rank->gradient, 50), words);
+    rig_check(rig_rank_step(rank) == GKPS_OK, "%s", rank->words);
+    close_alone(&rig, rank);
+}
+
+/* The other way round: nobody would wait for the program's stream. */
+static void test_unnamed_place(void)
+{
+    const struct gkps_setting setting = {.key = "backend", .value = "cuda"};
+    const struct gkps_config config = {.size = sizeof(config),
+                                       .flags = GKPS_NO_ENVIRONMENT,
+                                       .settings = &setting,
+                                       .settings_count = 1};
+    struct gkps_tensor tensor = {.size = sizeof(tensor), .name = "w"};
+    struct gkps_start start = {.size = sizeof(start)};
+    struct rig_rank *rank = rig_ranks();
+    float *gradient;
+
+    rig_case("memory of a device that was not named");
+    rig_elsewhere.open(&rank->stream, &tensor.params, &gradient);
+    rig_require(gkps_open(&config, &rank->gkps) == GKPS_OK &&
+                    gkps_tensors(rank->gkps, &tensor, 1) == GKPS_OK,
+                "%s", gkps_error(rank->gkps, NULL));
+    refused(rank, gkps_start(rank->gkps, &start), "gkps_open was told of none");
+    gkps_close(rank->gkps);
+    rig_elsewhere.close(rank->stream, tensor.params, gradient);
     free(rank);
+}
+
+/* What the program's stream has come to is said before the rank ends. */
+static void test_failed_stream(void)
+{
+    const char *words = "waiting for what the program computes on cuda:0";
+    struct rig rig;
+    struct rig_rank *rank = open_alone(&rig, "a stream that fails");
+
+    rig_require(rig_rank_start(rank) == GKPS_OK, "%s", rank->words);
+    rig_elsewhere.break_off(0);
+    (void)rig_rank_step(rank);
+    rig_check(rank->code == GKPS_E_INTERNAL && rank->exit_code == 70 &&
+                  strstr(rank->words, words) != NULL && rig_logged(words),
+              "code %d: %s", rank->code, rank->words);
+    close_alone(&rig, rank);
 }
 
 /* Settings that contradict the device. */
@@ -350,6 +411,8 @@ static void test_more(void)
     test_refused_copies(RIG_PARTS);
     test_refused_copies(RIG_HURRIED);
     test_wrong_place();
+    test_unnamed_place();
+    test_failed_stream();
     test_wrong_backend();
 }
 #else

@@ -45,5 +45,5 @@ static void place_copy(void *stream, float *to, const float *from, bool wait)
 }
 
 extern "C" const struct rig_place rig_elsewhere;
-const struct rig_place rig_elsewhere = {"cuda", place_open, place_close, place_copy,
-                                        gk_simt_fail_copy};
+const struct rig_place rig_elsewhere = {"cuda",     place_open,        place_close,
+                                        place_copy, gk_simt_fail_copy, gk_simt_fail_wait};

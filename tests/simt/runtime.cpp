@@ -67,6 +67,7 @@ static int devices_count = 1;
 static int64_t allocations_left = -1;
 static int64_t launches_left = -1;
 static int64_t copies_left = -1;
+static int64_t waits_left = -1;
 static uint64_t launches;
 static cudaError_t last_error;
 
@@ -325,6 +326,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 
     if (stream) { /* nobody uses the default stream here */
         run_stream(stream);
+    }
+    if (waits_left >= 0 && waits_left-- == 0) {
+        return give(cudaErrorLaunchFailure);
     }
     return cudaSuccess;
 }
@@ -644,6 +648,13 @@ extern "C" void gk_simt_fail_copy(int64_t after)
     std::lock_guard<std::recursive_mutex> guard(lock);
 
     copies_left = after;
+}
+
+extern "C" void gk_simt_fail_wait(int64_t after)
+{
+    std::lock_guard<std::recursive_mutex> guard(lock);
+
+    waits_left = after;
 }
 
 extern "C" void gk_simt_devices(int count)

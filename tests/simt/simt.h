@@ -25,8 +25,9 @@ void gk_simt_schedule(enum gk_simt_order order, uint64_t seed);
 void gk_simt_fail_allocation(int64_t after);
 void gk_simt_fail_launch(int64_t after);
 
-/* The same of copies; from any thread. */
+/* The same of copies, and of waits for a stream; from any thread. */
 void gk_simt_fail_copy(int64_t after);
+void gk_simt_fail_wait(int64_t after);
 
 /* The same of calls of cuBLAS: handles and products. */
 void gk_simt_fail_blas(int64_t after);

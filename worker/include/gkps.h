@@ -166,8 +166,8 @@ GKPS_API int gkps_tensors(struct gkps *gkps, const struct gkps_tensor *list, siz
 
 /* Memory of tensor `index` of that list, also in exchange for what was bound: frameworks move
  * things.  `count` elements: must be those of the tensor, so that one whose shape has changed is
- * found.  A NULL pointer leaves that one as it is.  Not between gkps_push() and the end of
- * gkps_wait(). */
+ * found; on the device of gkps_open().  A NULL pointer leaves that one as it is.  Not between
+ * gkps_push() and the end of gkps_wait(). */
 GKPS_API int gkps_bind(struct gkps *gkps, size_t index, float *params, float *gradient,
                        uint64_t count);
 

@@ -35,6 +35,8 @@ static int check_bound(struct gkps *gkps)
                                     i, gkps->tensors[i].name);
         }
         code = gk_handle_check_place(gkps, "gkps_start", gkps->tensors[i].params, i);
+        code =
+            code ? code : gk_handle_check_place(gkps, "gkps_start", gkps->tensors[i].gradient, i);
         if (code) {
             return code;
         }

@@ -138,7 +138,21 @@ int gkps_tensors(struct gkps *gkps, const struct gkps_tensor *list, size_t count
 
 int gk_handle_check_place(struct gkps *gkps, const char *call, const float *memory, uint32_t i)
 {
-    if (gkps->bound_on_device && memory && !gk_vector_cuda_owns(gkps->device, memory)) {
+    const struct gk_settings_place *settings = &gkps->place;
+    uint32_t number;
+
+    if (!memory) {
+        return GKPS_OK;
+    }
+    if (!gkps->bound_on_device && gk_settings_device(settings, &number) &&
+        gk_vector_cuda_hides(number,
+                             memory)) { /* its queue would take it, and not wait for the stream */
+        return gk_handle_misuse(gkps,
+                                "%s: memory bound to tensor %" PRIu32
+                                " ('%s') lies on a CUDA device, and gkps_open was told of none",
+                                call, i, gkps->tensors[i].name);
+    }
+    if (gkps->bound_on_device && !gk_vector_cuda_owns(gkps->device, memory)) {
         return gk_handle_misuse(gkps,
                                 "%s: memory bound to tensor %" PRIu32
                                 " ('%s') does not lie on cuda:%" PRIu32 ", the device of gkps_open",
@@ -149,13 +163,16 @@ int gk_handle_check_place(struct gkps *gkps, const char *call, const float *memo
 
 int gk_handle_settle(struct gkps *gkps)
 {
+    struct gk_engine_view view;
     struct gk_words words;
 
     if (!gkps->bound_on_device || !gk_flat_settle(gkps->flat, gkps->stream, &words)) {
         return GKPS_OK;
     }
-    gkps->words = words;
-    return gk_handle_fail(gkps, GKPS_E_INTERNAL, GK_EXIT_INTERNAL);
+    gk_engine_fail(gkps->engine, GK_EXIT_INTERNAL, &words);
+    (void)gk_engine_wait(gkps->engine, 0, false); /* it ends at once, and says why */
+    gk_engine_view(gkps->engine, &view);
+    return gk_handle_ended(gkps, &view);
 }
 
 int gkps_bind(struct gkps *gkps, size_t index, float *params, float *gradient, uint64_t count)
@@ -177,6 +194,11 @@ int gkps_bind(struct gkps *gkps, size_t index, float *params, float *gradient, u
                                 " elements in the model and %" PRIu64
                                 " now: its shape must not change",
                                 index, tensor->name, tensor->count, count);
+    }
+    code = gk_handle_check_place(gkps, "gkps_bind", params, (uint32_t)index);
+    code = code ? code : gk_handle_check_place(gkps, "gkps_bind", gradient, (uint32_t)index);
+    if (code) {
+        return code;
     }
     tensor->params = params ? params : tensor->params;
     tensor->gradient = gradient ? gradient : tensor->gradient;
