@@ -363,6 +363,32 @@ static void test_wrong_backend(void)
     free(rank);
 }
 
+/* What the program has put into its stream before gkps_pull() is done before it, too. */
+static void test_pull_after_the_stream(void)
+{
+    static const float zeros[RIG_PARAMS];
+    const struct rig_job job = {.servers = 1, .workers = 1, .steps = 2};
+    struct rig_rank *rank = rig_ranks();
+    struct gkps_step step = {.size = sizeof(step), .samples = 8};
+    struct rig rig;
+
+    rig_case("pulling behind what the stream holds");
+    rig_open(&rig, 1, 1);
+    rank->job = &job;
+    rank->addresses = rig.addresses;
+    rig_require(rig_rank_open(rank) == GKPS_OK && rig_rank_start(rank) == GKPS_OK, "%s",
+                rank->words);
+    rig_require(gkps_push(rank->gkps, &step) == GKPS_OK && gkps_wait(rank->gkps, &step) == GKPS_OK,
+                "%s", gkps_error(rank->gkps, NULL));
+    rig_elsewhere.copy(rank->stream, rank->params_there, zeros, false);
+    rig_check(gkps_pull(rank->gkps) == GKPS_OK, "%s", gkps_error(rank->gkps, NULL));
+    rig_elsewhere.copy(rank->stream, rank->params, rank->params_there, true);
+    rig_check(memcmp(rank->params, zeros, sizeof(zeros)) != 0, "the stream came later");
+    rig_rank_close(rank);
+    rig_kill(&rig);
+    free(rank);
+}
+
 /* A step of which the device refuses one copy; the code, and the words in the rank. */
 static int step_with_refusal(struct rig_rank *rank, enum rig_way way, int64_t after)
 {
@@ -407,6 +433,7 @@ static void test_refused_copies(enum rig_way way)
 static void test_more(void)
 {
     test_place(); /* and all that follows binds there */
+    test_pull_after_the_stream();
     test_refused_copies(RIG_STEP);
     test_refused_copies(RIG_PARTS);
     test_refused_copies(RIG_HURRIED);
