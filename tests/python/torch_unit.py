@@ -3,12 +3,14 @@ Method: a stub library that is one worker with plain SGD; the same training by t
 
 Needs torch, any version from 1.13, and numpy."""
 import collections
+import contextlib
 import copy
 import os
 import random
 import sys
 import unittest
 import warnings
+from unittest import mock
 from unittest import mock
 
 from support import ROOT, python, use_stub
@@ -647,6 +649,24 @@ class Arrays(unittest.TestCase):
             worker.step(1, lr=0.5)
             self.assertEqual(params.tolist(), [-0.5] * 4)
         self.refused("stream: is a str; expected a number, or a stream of torch or cupy", lambda: gkps.Worker(stream="1"))
+
+    def test_calls_on_a_device(self):
+        seen = []
+
+        class Stream:
+            def synchronize(self):
+                seen.append("synchronized")
+
+        def current_stream(device):
+            seen.append(str(device))
+            return Stream()
+
+        with mock.patch("torch.cuda.current_stream", current_stream), \
+                mock.patch("torch.cuda.device", lambda device: contextlib.nullcontext(f"with {device}")):
+            with _optimizer._calls_on(torch.device("cpu")) as place:
+                self.assertEqual((place, seen), (None, []))
+            with _optimizer._calls_on(torch.device("cuda:1")) as place:
+                self.assertEqual((place, seen), ("with cuda:1", ["cuda:1", "synchronized"]))
 
     def test_the_device_of_a_model(self):
         """On that of its parameters, if there is one that the library can use, and nobody wants another."""

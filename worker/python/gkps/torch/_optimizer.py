@@ -4,9 +4,10 @@ It wraps an optimizer of torch, shares its param groups (so that learning-rate s
 and replaces its step(): the gradient goes to the servers, and what all workers made of it comes back into the parameters.
 _plan.py decides whether the servers or every worker run the arithmetic."""
 import atexit
+import contextlib
 import math
 import os
-from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple, Union
+from typing import Any, Callable, ContextManager, Dict, Iterable, List, Optional, Set, Tuple, Union
 
 import torch
 
@@ -36,6 +37,15 @@ def _device_of(named: List[Tuple[str, torch.Tensor]], settings: Dict[str, Any]) 
     if device.type == "cuda" and wish in ("auto", "cuda", str(device)) and (device.index or 0) < cuda_devices():
         return device
     return torch.device("cpu")
+
+
+def _calls_on(device: torch.device) -> ContextManager[Any]:
+    """Around calls of the library: what the present stream has begun is done, and the current device is afterwards what it
+    was before."""
+    if device.type != "cuda":
+        return contextlib.nullcontext()
+    torch.cuda.current_stream(device).synchronize()
+    return torch.cuda.device(device)
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -87,10 +97,9 @@ class Optimizer(torch.optim.Optimizer):
         self._loss = 0.0
         self._left = False
         self._pid = os.getpid()
-        device = _device_of(named, settings)
-        self._slots = self._make_slots(named, device)
-        self.worker = Worker(device=str(device), stream=torch.cuda.current_stream(device) if device.type == "cuda" else 0,
-                             arithmetic=f"torch {torch.__version__}", **{**self._plan.settings, **settings})
+        self._device = _device_of(named, settings)
+        self._slots = self._make_slots(named, self._device)
+        self.worker = Worker(device=str(self._device), arithmetic=f"torch {torch.__version__}", **{**self._plan.settings, **settings})
         try:
             self._begin(bool(settings.get("state_dir") or os.environ.get("GKPS_STATE_DIR")), aux_bytes)
         except BaseException as error:
@@ -141,7 +150,8 @@ class Optimizer(torch.optim.Optimizer):
             for slot in self._slots:
                 if slot.trained:
                     slot.bind(self.worker, slot.own_gradient())
-        started: Start = self.worker.start()
+        with _calls_on(self._device):
+            started: Start = self.worker.start()
         self.rank, self.workers = started.rank, started.workers
         self.resumed, self.left_before, self.finished = started.resumed, started.left, started.finished
         self._version = started.step
@@ -291,7 +301,8 @@ class Optimizer(torch.optim.Optimizer):
     def _push(self, samples: int, rate: Optional[float], loss: Optional[float], skip: bool) -> None:
         if loss is not None and not math.isfinite(loss):
             loss = None
-        result = self.worker.step(samples, lr=rate, loss=loss, sum=self._sum and not self._local_steps, skip=skip)
+        with _calls_on(self._device):
+            result = self.worker.step(samples, lr=rate, loss=loss, sum=self._sum and not self._local_steps, skip=skip)
         self._version, self.finished = result.version, result.finished
 
     def _step_with_the_last_mean(self) -> None:
