@@ -114,8 +114,11 @@ static void say_what_opened(struct gkps *gkps, const struct gk_trainer *trainer,
 static int evaluate(struct gkps *gkps, struct gk_trainer *trainer, uint64_t version)
 {
     struct gk_trainer_result result;
+    struct gk_words words;
 
-    gk_trainer_evaluate(trainer, &result);
+    if (gk_trainer_evaluate(trainer, version, &result, &words)) {
+        return gkps_fail(gkps, GK_EXIT_INTERNAL, words.text);
+    }
     gk_log(GK_LOG_INFO, "WORKER-EVAL", "step %" PRIu64 ": test accuracy %.4f, loss %.4f", version,
            result.accuracy, result.loss);
     return gkps_report(gkps, result.accuracy, result.loss);

@@ -8,7 +8,6 @@
 #include "worker/start.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -293,19 +292,23 @@ enum gk_err gk_trainer_compute(struct gk_trainer *trainer, uint64_t step,
     return GK_OK;
 }
 
-void gk_trainer_evaluate(struct gk_trainer *trainer, struct gk_trainer_result *ret_result)
+enum gk_err gk_trainer_evaluate(struct gk_trainer *trainer, uint64_t version,
+                                struct gk_trainer_result *ret_result, struct gk_words *words)
 {
     struct gk_samples samples;
     double loss = 0;
     uint64_t hits = 0, answers = 0;
+    enum gk_err err;
 
     for (uint32_t i = 0; gk_dealer_test(trainer->dealer, i, &samples); i++) {
         const struct gk_batch batch = batch_of(&samples);
         struct gk_score score;
 
-        if (gk_model_evaluate(trainer->model, trainer->params, &batch, &score)) {
-            loss = (double)NAN; /* whatever it is, the next step meets it too, and can say so */
-            break;
+        err = gk_model_evaluate(trainer->model, trainer->params, &batch, &score);
+        if (err) {
+            gk_words_set(words, "the accuracy of version %" PRIu64 ": %s", version,
+                         gk_err_text(err));
+            return err;
         }
         loss += score.loss;
         hits += score.hits;
@@ -313,4 +316,5 @@ void gk_trainer_evaluate(struct gk_trainer *trainer, struct gk_trainer_result *r
     }
     ret_result->accuracy = (double)hits / (double)answers;
     ret_result->loss = loss / (double)answers;
+    return GK_OK;
 }

@@ -57,7 +57,8 @@ enum gk_err gk_trainer_set_rank(struct gk_trainer *trainer, uint32_t rank, struc
 enum gk_err gk_trainer_compute(struct gk_trainer *trainer, uint64_t step,
                                struct gk_trainer_result *ret_result, struct gk_words *words);
 
-/* The whole test set. */
-void gk_trainer_evaluate(struct gk_trainer *trainer, struct gk_trainer_result *ret_result);
+/* The whole test set, on the parameters of this version.  Errors and words as above. */
+enum gk_err gk_trainer_evaluate(struct gk_trainer *trainer, uint64_t version,
+                                struct gk_trainer_result *ret_result, struct gk_words *words);
 
 #endif
