@@ -345,6 +345,23 @@ static void test_failed_stream(void)
     close_alone(&rig, rank);
 }
 
+/* It is blamed itself, not the setting that follows from it. */
+static void test_no_such_device(void)
+{
+    const struct gkps_config config = {
+        .size = sizeof(config), .flags = GKPS_NO_ENVIRONMENT, .device = "cuda:3"};
+    struct gkps *gkps;
+    int exit_code;
+    int code = gkps_open(&config, &gkps);
+
+    rig_case("a device that is not there");
+    rig_check(code == GKPS_E_CONFIG && !gkps &&
+                  strcmp(gkps_error(NULL, &exit_code), "the device of gkps_open: no CUDA device 3: "
+                                                       "this machine has 1, counted from 0") == 0,
+              "code %d: %s", code, gkps_error(NULL, NULL));
+    rig_check(exit_code == 78, "exit code %d", exit_code);
+}
+
 /* Settings that contradict the device. */
 static void test_wrong_backend(void)
 {
@@ -441,6 +458,7 @@ static void test_more(void)
     test_unnamed_place();
     test_failed_stream();
     test_wrong_backend();
+    test_no_such_device();
 }
 #else
 static void fill(struct rig_rank *rank, float value)

@@ -100,7 +100,11 @@ class Calls(unittest.TestCase):
 
         stream = Stream()
         seen = weakref.ref(stream)
-        with gkps.Worker(device="cuda:1", stream=stream) as worker:
+        class Device:  # as torch writes its own
+            def __str__(self):
+                return "cuda:1"
+
+        with gkps.Worker(device=Device(), stream=stream) as worker:
             self.assertEqual(stub.place(), ["cuda:1", "4711"])
             del stream
             gc.collect()

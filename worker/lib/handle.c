@@ -253,11 +253,13 @@ static void say_overridden(const struct gkps *gkps, const struct gkps_config *co
     }
 }
 
-/* Selection runs where bound memory lies, unless that is the host. */
+/* Selection runs where bound memory lies, unless that is the host.  The number is blamed here, for
+ * the setting that follows from it was given by nobody. */
 static enum gk_err check_device(struct gkps *gkps, int *ret_exit)
 {
     struct gk_settings *settings = &gkps->options->settings;
     struct gk_device wish;
+    struct gk_words words;
 
     if (!gkps->bound_on_device || !gk_device_parse(settings->backend, &wish)) {
         return GK_OK; /* a wish that is none is refused with the other settings */
@@ -267,6 +269,11 @@ static enum gk_err check_device(struct gkps *gkps, int *ret_exit)
                      settings->backend, gkps->device);
         *ret_exit = gk_config_blame(gkps->config, "backend", &opening.words);
         return GK_E_CONFIG;
+    }
+    if (!gk_vector_cuda_device(gkps->device, &words)) {
+        gk_words_set(&opening.words, "the device of gkps_open: %s", words.text);
+        *ret_exit = GK_EXIT_CONFIG;
+        return GK_E_UNSUPPORTED;
     }
     (void)snprintf(gkps->backend, sizeof(gkps->backend), "cuda:%" PRIu32, gkps->device);
     settings->backend = gkps->backend;

@@ -131,14 +131,15 @@ class Worker:
     Settings are keywords with underscores: Worker(density=0.001, state_dir="state").  A GKPS_* variable wins over a
     setting of the same name, unless `environment` is False.  `log` is called with level and line from threads of the
     library; without it lines go to standard error.  `ended` is called once, with exit code and words, when the worker
-    cannot go on.  `device` is where the memory of the tensors lies ("cpu", "cuda:1"), `stream` the one in which the program
-    computes there: a number, or a stream of torch or cupy; 0: the device's default stream.  `arithmetic` is what computes
-    the gradients, for the launcher's summary: "numpy 1.24"."""
+    cannot go on.  `device` is where the memory of the tensors lies ("cpu", "cuda:1", or a device of torch), `stream` the one in
+    which the program computes there: a number, or a stream of torch or cupy; 0: the device's default stream.  `arithmetic` is
+    what computes the gradients, for the launcher's summary: "numpy 1.24"."""
 
     def __init__(self, *, environment: bool = True, log: Optional[Callable[[str, str], None]] = None,
-                 ended: Optional[Callable[[int, str], None]] = None, device: str = "cpu", stream: Any = 0,
+                 ended: Optional[Callable[[int, str], None]] = None, device: Any = "cpu", stream: Any = 0,
                  arithmetic: str = "Python", **settings: Any) -> None:
         self._handle: Optional[int] = None
+        device = str(device)  # or one of torch
         self._device = "cuda:0" if device == "cuda" else device
         self._stream = stream  # the library has no more than its address
         _errors.hook.install()
