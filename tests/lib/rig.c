@@ -541,6 +541,9 @@ void rig_train(const struct rig_job *job, struct rig_rank *ranks, struct rig_end
         (void)pthread_join(ranks[i].thread, NULL);
     }
     for (uint32_t i = 0; i < job->workers; i++) {
+        const char *words = gkps_error(ranks[i].gkps, NULL);
+
+        rig_check(words[0] == '\0' || job->way == RIG_HURRIED, "words of no failure: %s", words);
         rig_rank_close(&ranks[i]);
     }
     rig_end(&rig, ret_end);

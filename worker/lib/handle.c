@@ -157,11 +157,11 @@ static enum gkps_code code_of(int exit_code)
 
 int gk_handle_ended(struct gkps *gkps, const struct gk_engine_view *view)
 {
-    gkps->words = view->words;
     if (view->exit_code == GK_EXIT_OK) {
         gkps->stage = GK_STAGE_LEFT;
         return GKPS_OK;
     }
+    gkps->words = view->words;
     return gk_handle_fail(gkps, view->stopped ? GKPS_E_STOPPED : code_of(view->exit_code),
                           view->exit_code);
 }
@@ -400,6 +400,7 @@ int gkps_open(const struct gkps_config *config, struct gkps **ret_gkps)
                                                : GKPS_E_CONFIG,
                            exit_code);
     }
+    opening.words.text[0] = '\0'; /* of failures alone */
     name_log(gkps);
     say_overridden(gkps, &given);
     *ret_gkps = gkps;

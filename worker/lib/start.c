@@ -59,6 +59,7 @@ static void log_start(const struct gkps *gkps)
 static enum gk_err open_engine(struct gkps *gkps, int *ret_exit)
 {
     struct gk_engine *engine = NULL;
+    struct gk_words words;
     enum gk_err err;
 
     gkps->engine_setup = (struct gk_engine_setup){
@@ -71,8 +72,9 @@ static enum gk_err open_engine(struct gkps *gkps, int *ret_exit)
         .ended = gkps->ended,
         .ended_context = gkps->ended_context,
     };
-    err = gk_engine_open(&gkps->engine_setup, &engine, ret_exit, &gkps->words);
+    err = gk_engine_open(&gkps->engine_setup, &engine, ret_exit, &words);
     if (err) {
+        gkps->words = words; /* which are of failures alone */
         return err;
     }
     atomic_store(&gkps->engine, engine);
@@ -94,6 +96,7 @@ static int open_all(struct gkps *gkps)
                                         .tensors_count = gkps->tensors_count};
     int code = check_bound(gkps);
     int exit_code = GK_EXIT_INTERNAL;
+    struct gk_words words;
     enum gk_err err;
 
     if (code) {
@@ -103,8 +106,9 @@ static int open_all(struct gkps *gkps)
     if (!gkps->lists) {
         return gk_handle_out_of(gkps, "a handle");
     }
-    err = gk_flat_open(&setup, &gkps->flat, &exit_code, &gkps->words);
+    err = gk_flat_open(&setup, &gkps->flat, &exit_code, &words);
     if (err) {
+        gkps->words = words;
         gk_daemon_early_death((int)gkps->options->settings.launcher_fd, "WORKER-EXIT", exit_code,
                               gkps->words.text);
         return gk_handle_fail(gkps, exit_code == GK_EXIT_INTERNAL ? GKPS_E_INTERNAL : GKPS_E_CONFIG,
