@@ -47,6 +47,23 @@ class Memory(unittest.TestCase):
         self.assertNotIn("tensors", stub.calls())
         worker.close()
 
+    def test_strides_of_what_is_contiguous_may_be_named(self):
+        numbers = floats(24)
+
+        class Array:  # as PyCUDA describes its own
+            def __init__(self, shape, strides):
+                self.__cuda_array_interface__ = {"shape": shape, "strides": strides, "typestr": "<f4", "version": 3,
+                                                 "data": (numbers.buffer_info()[0], False)}
+
+        for shape, strides in (((24,), (4,)), ((2, 3, 4), (48, 16, 4)), ((1, 24), (7, 4)), ((24, 1), (4, 99)), ((), ())):
+            worker = gkps.Worker(device="cuda:0")
+            worker.tensors([("w", Array(shape, strides), None)])
+            worker.close()
+        worker = gkps.Worker(device="cuda:0")
+        for shape, strides in (((12,), (8,)), ((4, 6), (4, 16)), ((24,), (-4,)), ((2, 3), (16, 4))):
+            self.refused("tensor w: is not contiguous .strides", worker.tensors, [("w", Array(shape, strides), None)])
+        worker.close()
+
     def test_steps_run_in_the_memory_of_the_caller(self):
         worker, params, gradient = worker_with()
         worker.start()

@@ -43,16 +43,26 @@ def _torch(what: str, tensor: Any, kinds: Tuple[str, ...], device: str) -> Memor
     return Memory(tensor.data_ptr(), tuple(tensor.shape), tensor.numel(), tensor)
 
 
+def _is_contiguous(shape: Tuple[int, ...], strides: Optional[Tuple[int, ...]]) -> bool:
+    """Strides are in bytes; None says that it is.  Those of a dimension of one element mean nothing."""
+    expected = 4
+    for extent, stride in zip(reversed(shape), reversed(strides or ())):
+        if extent != 1 and stride != expected:
+            return _product(shape) == 0
+        expected *= extent
+    return True
+
+
 def _strided(what: str, array: Any, interface: Any, kinds: Tuple[str, ...], writable: bool) -> Memory:
     """numpy's protocol and CUDA's, which say the same."""
     if interface["typestr"] not in [_NAMES[kind][0] for kind in kinds]:
         raise ArgumentError(f"{what}: has type {getattr(array, 'dtype', interface['typestr'])}; expected {' or '.join(kinds)}")
-    if interface.get("strides") is not None:
-        raise ArgumentError(f"{what}: is not contiguous (strides {interface['strides']} bytes): use numpy.ascontiguousarray")
+    shape = tuple(interface["shape"])
+    if not _is_contiguous(shape, interface.get("strides")):
+        raise ArgumentError(f"{what}: is not contiguous (strides {interface['strides']} bytes): use ascontiguousarray()")
     address, read_only = interface["data"]
     if read_only and writable:
         raise ArgumentError(f"{what}: is read-only")
-    shape = tuple(interface["shape"])
     return Memory(address, shape, _product(shape), array)
 
 
