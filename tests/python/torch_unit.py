@@ -11,7 +11,6 @@ import sys
 import unittest
 import warnings
 from unittest import mock
-from unittest import mock
 
 from support import ROOT, python, use_stub
 
@@ -667,6 +666,14 @@ class Arrays(unittest.TestCase):
                 self.assertEqual((place, seen), (None, []))
             with _optimizer._calls_on(torch.device("cuda:1")) as place:
                 self.assertEqual((place, seen), ("with cuda:1", ["cuda:1", "synchronized"]))
+
+    def test_local_steps_stay_on_the_device(self):
+        """Arithmetic between devices is refused, and what has no numbers cannot be copied to the processor."""
+        meta = torch.device("meta")
+        for kind in (torch.float32, torch.bfloat16):
+            slot = _slots.Slot(0, "w", torch.empty(3, dtype=kind, device=meta), True, True, True, meta)
+            slot.take_change(self.worker)
+            self.assertEqual((slot.own.device, slot.own.dtype), (meta, torch.float32))
 
     def test_the_device_of_a_model(self):
         """On that of its parameters, if there is one that the library can use, and nobody wants another."""

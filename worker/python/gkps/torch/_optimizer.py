@@ -338,9 +338,7 @@ class Optimizer(torch.optim.Optimizer):
         """The change since the last version goes out as a gradient; the mean of all is in the next version."""
         for slot in self._slots:
             if slot.trained:
-                change = slot.own_gradient()
-                change.copy_(slot.values).sub_(slot.param.detach().to("cpu", torch.float32))
-                slot.bind(self.worker, change)
+                slot.take_change(self.worker)
         samples, loss = self._samples, self._loss / self._samples if self._samples else math.nan
         self._done = self._samples = 0
         self._loss = 0.0

@@ -100,6 +100,12 @@ class Slot:
             own.copy_(gradient.to_dense() if gradient.layout != torch.strided else gradient)
         self.bind(worker, own)
 
+    def take_change(self, worker: Worker) -> None:
+        """What steps here have made of the version, as if it were a gradient."""
+        change = self.own_gradient()
+        change.copy_(self.values).sub_(self.param.detach().to(self.device, torch.float32))
+        self.bind(worker, change)
+
     def give_gradient(self) -> None:
         """After a step with optimizer `none` the mean of all is where the gradient was read."""
         gradient = self.param.grad
