@@ -675,6 +675,17 @@ class Arrays(unittest.TestCase):
             slot.take_change(self.worker)
             self.assertEqual((slot.own.device, slot.own.dtype), (meta, torch.float32))
 
+    def test_binding_keeps_the_current_device(self):
+        slot = _slots.Slot(0, "w", torch.zeros(3), True, True, False, torch.device("cpu"))
+        slot.device = torch.device("cuda:1")
+        seen = []
+        with mock.patch("torch.cuda.device", lambda device: contextlib.nullcontext(seen.append(str(device)))):
+            slot.bind(mock.Mock(), torch.zeros(3))
+            slot.param = torch.zeros(3)
+            with mock.patch.object(_slots, "is_plain", lambda tensor, device: True):
+                slot.follow(mock.Mock())
+        self.assertEqual(seen, ["cuda:1", "cuda:1"])
+
     def test_the_device_of_a_model(self):
         """On that of its parameters, if there is one that the library can use, and nobody wants another."""
         class Param:

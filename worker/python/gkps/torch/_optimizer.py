@@ -4,7 +4,6 @@ It wraps an optimizer of torch, shares its param groups (so that learning-rate s
 and replaces its step(): the gradient goes to the servers, and what all workers made of it comes back into the parameters.
 _plan.py decides whether the servers or every worker run the arithmetic."""
 import atexit
-import contextlib
 import math
 import os
 from typing import Any, Callable, ContextManager, Dict, Iterable, List, Optional, Set, Tuple, Union
@@ -15,7 +14,7 @@ from .. import _errors
 from .._errors import ArgumentError, StateError
 from ..worker import Start, Stats, Worker, cuda_devices, give_up
 from . import _kept, _plan
-from ._slots import Slot
+from ._slots import Slot, device_kept
 
 NamedParams = Iterable[Tuple[str, torch.Tensor]]
 
@@ -42,10 +41,9 @@ def _device_of(named: List[Tuple[str, torch.Tensor]], settings: Dict[str, Any]) 
 def _calls_on(device: torch.device) -> ContextManager[Any]:
     """Around calls of the library: what the present stream has begun is done, and the current device is afterwards what it
     was before."""
-    if device.type != "cuda":
-        return contextlib.nullcontext()
-    torch.cuda.current_stream(device).synchronize()
-    return torch.cuda.device(device)
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
+    return device_kept(device)
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -407,11 +405,13 @@ class Optimizer(torch.optim.Optimizer):
             with torch.no_grad():
                 self._meet()
         self._left = True
-        self.worker.leave()
+        with device_kept(self._device):
+            self.worker.leave()
 
     def close(self) -> None:
         _started_optimizers.discard(self)
-        self.worker.close()
+        with device_kept(self._device):
+            self.worker.close()
 
     def __enter__(self) -> "Optimizer":
         return self
@@ -420,7 +420,8 @@ class Optimizer(torch.optim.Optimizer):
         if kind is None:
             self.leave()
         _started_optimizers.discard(self)
-        self.worker.__exit__(kind, error, trace)
+        with device_kept(self._device):
+            self.worker.__exit__(kind, error, trace)
 
     def __getstate__(self) -> Any:
         raise TypeError("gkps.torch.Optimizer cannot be pickled: it belongs to this process; state_dict() can")

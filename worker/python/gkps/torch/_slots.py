@@ -2,8 +2,9 @@
 
 Where torch has float32, contiguous, on the device that the library works on, the library uses torch's own memory.
 Everything else (bfloat16, channels_last, local steps, another device) has a float32 copy there."""
+import contextlib
 import hashlib
-from typing import Optional
+from typing import Any, ContextManager, Optional
 
 import torch
 
@@ -19,6 +20,11 @@ def short_name(name: str) -> str:
         return name
     mark = "~" + hashlib.sha256(name.encode()).hexdigest()[:16]
     return name.encode()[len(mark) - _NAME_BYTES:].decode("utf-8", "ignore") + mark
+
+
+def device_kept(device: torch.device) -> ContextManager[Any]:
+    """Around calls of a library that works there: the current device is afterwards what it was before."""
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
 def is_plain(tensor: torch.Tensor, device: torch.device) -> bool:
@@ -66,11 +72,15 @@ class Slot:
                                 f"{tuple(now.shape)} now")
         return now
 
+    def _tell(self, worker: Worker, values: Optional[torch.Tensor], gradient: Optional[int], count: int) -> None:
+        with device_kept(self.device):
+            worker.bind_known(self.index, None if values is None else values.data_ptr(), gradient, count)
+
     def follow(self, worker: Worker) -> None:
         """The next version goes to where the parameters are, also when there is no gradient."""
         values = self._moved()
         if values is not None:
-            worker.bind_known(self.index, values.data_ptr(), None, values.numel())
+            self._tell(worker, values, None, values.numel())
             self.values, self.bound_values = values, values.data_ptr()
 
     def bind(self, worker: Worker, gradient: torch.Tensor) -> None:
@@ -79,7 +89,7 @@ class Slot:
         address = gradient.data_ptr()
         if values is None and address == self.bound_gradient:
             return
-        worker.bind_known(self.index, None if values is None else values.data_ptr(), address, gradient.numel())
+        self._tell(worker, values, address, gradient.numel())
         if values is not None:
             self.values, self.bound_values = values, values.data_ptr()
         self.bound_gradient = address
