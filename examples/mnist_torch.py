@@ -4,7 +4,8 @@ mnist_torch_plain.py is plain PyTorch, one process; mnist_torch.py is the same s
 
     gkps run --servers 2 --workers 4 -- python3 examples/mnist_torch.py
 
-The data: a folder with images and labels as IDX files, gzip or not, such as those of MNIST, or worker/data of gkps (8x8)."""
+The data: a folder with images and labels as IDX files, gzip or not, such as those of MNIST (of which the 10 000 of t10k are
+taken), or worker/data of gkps (8x8).  Every fifth image is for testing."""
 import argparse
 import glob
 import gzip
@@ -16,8 +17,11 @@ from torch import nn
 
 
 def read(folder, kind):
-    """The numbers of the one IDX file of the folder with `kind` in its name."""
-    path = sorted(glob.glob(os.path.join(folder, f"*{kind}*idx*")))[0]
+    """The numbers of the first IDX file of the folder with `kind` in its name: of all of MNIST, that of t10k."""
+    found = sorted(glob.glob(os.path.join(folder, f"*{kind}*idx*")))
+    if not found:
+        raise FileNotFoundError(f"--data {folder}: no file *{kind}*idx* in this folder")
+    path = found[0]
     with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
         data = file.read()
     shape = [int.from_bytes(data[4 + 4 * i:8 + 4 * i], "big") for i in range(data[3])]
