@@ -2,6 +2,9 @@
 # have no device.  Sanitizers and other compilers tell nothing about kernels: those presets leave CUDA out.
 set_property(CACHE GK_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(GK_HAVE_CUDA OFF)
+if(NOT GK_CUDA MATCHES "^(AUTO|ON|OFF)$")
+    message(FATAL_ERROR "GK_CUDA is '${GK_CUDA}': expected AUTO, ON or OFF")
+endif()
 if(NOT GK_CUDA STREQUAL "OFF")
     include(CheckLanguage)
     check_language(CUDA)

@@ -1,9 +1,12 @@
 #include "cuda/backend.h"
 
+static const char none[] =
+    "this build has no CUDA backend: it was made without nvcc, or with GK_CUDA=OFF";
+
 const struct gk_vector_ops *gk_vector_cuda_device(uint32_t device, struct gk_words *words)
 {
     (void)device; /* there is none */
-    gk_words_set(words, "this build has no CUDA backend");
+    gk_words_set(words, "%s", none);
     return NULL;
 }
 
@@ -33,6 +36,6 @@ const struct gk_vector_ops *gk_vector_cuda(struct gk_words *words)
 
 const struct gk_layer_ops *gk_layers_cuda(struct gk_words *words)
 {
-    gk_words_set(words, "this build has no CUDA backend");
+    gk_words_set(words, "%s", none);
     return NULL;
 }

@@ -62,7 +62,11 @@ const struct gk_vector_ops *gk_vector_cuda_device(uint32_t device, struct gk_wor
 
     if (error) {
         (void)cudaGetLastError();
-        gk_words_set(words, "no CUDA device: %s", cudaGetErrorString(error));
+        gk_words_set(words, "no CUDA device: %s%s",
+                     error == cudaErrorInsufficientDriver
+                         ? "there is no NVIDIA driver, or an old one: "
+                         : "",
+                     cudaGetErrorString(error));
         return nullptr;
     }
     if (device >= DEVICES_MAX || static_cast<int>(device) >= count) {
