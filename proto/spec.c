@@ -61,10 +61,11 @@ static enum gk_err check_job(const struct gk_spec *spec, struct gk_words *words)
         return wrong(words, "steps", spec->steps, "not within 1 and 2^32 - 1");
     }
     if (spec->params_count > GK_PARAMS_MAX) {
-        return wrong(words, "params_count", spec->params_count, "above 2^40");
+        return wrong(words, "the number of parameters", spec->params_count, "above 2^40");
     }
     if (spec->params_count < (uint64_t)GK_PARTITION_ALIGN * spec->servers) {
-        return wrong(words, "params_count", spec->params_count, "below 16 for each server");
+        return wrong(words, "the number of parameters", spec->params_count,
+                     "below 16 for each server: use fewer servers or a larger model");
     }
     if (spec->push_max < 1 || spec->push_max > spec->params_count) {
         return wrong(words, "push_max", spec->push_max, "not within 1 and params_count");

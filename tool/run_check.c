@@ -273,7 +273,8 @@ const char *gk_run_check(const struct gk_run_config *run, bool *ret_data, struct
 
     if (name) {
         gk_words_set(words,
-                     "has no meaning with a command: that is a matter of the program itself");
+                     "has no meaning with a command: that is a matter of the program itself, whose "
+                     "own options stand behind its name");
         return name;
     }
     if (options->job && gk_job_name_check(options->job, words)) {

@@ -278,7 +278,7 @@ static void test_huge_models(void)
                                            .params = &memory};
         }
         rig_check(gkps_tensors(gkps, list, count) == GKPS_OK, "%s", gkps_error(gkps, NULL));
-        expect(gkps, gkps_start(gkps, &start), GKPS_E_CONFIG, 64, "params_count");
+        expect(gkps, gkps_start(gkps, &start), GKPS_E_CONFIG, 64, "number of parameters");
         gkps_close(gkps);
     }
 }

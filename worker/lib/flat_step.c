@@ -155,8 +155,8 @@ static enum gk_err select_entries(struct gk_flat *flat, struct gk_flat_step *ste
         gk_words_set(&step->words,
                      "step %" PRIu64 ": gradient + residual is not finite at element %" PRIu64
                      " of tensor '%s' (%" PRIu64 " such in all): the training has diverged, a "
-                     "smaller learning rate may help; nothing was pushed and the residual is as it "
-                     "was",
+                     "smaller learning rate may help, or the gradient was computed wrongly; "
+                     "nothing was pushed and the residual is as it was",
                      step->step, ret->bad_first - tensor->offset, tensor->name, ret->bad);
     }
     return err;

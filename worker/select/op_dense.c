@@ -30,7 +30,7 @@ static enum gk_err dense_step(struct gk_selector *selector, const struct gk_sele
 
 const struct gk_operator gk_op_dense = {
     .name = "dense",
-    .summary = "everything; the residual stays zero",
+    .summary = "everything; the residual becomes zero",
     .whole = true,
     .unbounded = true,
     .step = dense_step,
