@@ -367,6 +367,10 @@ int64_t gk_child_status(const struct gk_child *child)
     if (child->term_signal) {
         return 0;
     }
+    /* 70 is also what a handle tells that was closed before it left: why, the program knows. */
+    if (child->death_code == GK_EXIT_INTERNAL && child->exit_status != 0) {
+        return child->exit_status;
+    }
     return child->guarded && child->death_code ? child->death_code : child->exit_status;
 }
 

@@ -128,6 +128,9 @@ def test_what_another_life_cannot_cure():
     refused = "echo '{\"event\":\"death\",\"code\":77,\"words\":\"of another job\"}' >&3; exit 1"
     code, out, err = run("--workers", 1, "--servers", 1, "--restart", "always", ("sh", "-c", refused))
     expect(code == 77 and "worker 0 ended with code 1: of another job; the run ends" in err and "starts again" not in err, f"{code}\n{err}")
+    closed = "echo '{\"event\":\"death\",\"code\":70,\"words\":\"closed before it left\"}' >&3; exit 3"
+    code, out, err = run("--workers", 1, "--servers", 1, ("sh", "-c", closed))
+    expect(code == 3 and "worker 0 ended with code 3: closed before it left; the run ends" in err, f"{code}\n{err}")
     with tempfile.TemporaryDirectory() as folder:
         again = f"echo life $GKPS_TAKEOVER; [ -e {folder}/x ] || {{ touch {folder}/x; exit 1; }}; read line; echo \"read '$line'\""
         code, out, err = run("--workers", 1, "--servers", 1, "--restart", "always", ("sh", "-c", again))
