@@ -132,6 +132,9 @@ static void on_check(uv_check_t *handle)
     if (zsock->monitor_due) {
         zsock->monitor_due = gk_zsock_monitor_read(zsock);
     }
+    if (suspicious && gk_zsock_usable(zsock)) { /* what has come meanwhile was not missed */
+        suspicious = !descriptor_readable(zsock);
+    }
     if (gk_zsock_usable(zsock) && readable(zsock)) {
         zsock->stats.missed_wakes += suspicious ? 1 : 0;
         gk_zsock_inbox_receive(zsock);

@@ -351,7 +351,7 @@ static void test_no_such_device(void)
     const struct gkps_config config = {
         .size = sizeof(config), .flags = GKPS_NO_ENVIRONMENT, .device = "cuda:3"};
     struct gkps *gkps;
-    int exit_code;
+    int exit_code = 0;
     int code = gkps_open(&config, &gkps);
 
     rig_case("a device that is not there");

@@ -346,11 +346,15 @@ Test(net_faults, whole_messages_or_none)
                 received++;
             }
         }
+        /* libzmq 4.3.4 aborts when a connection breaks while its socket is closed amid a message,
+         * without linger: the last receiver outlives the sender. */
+        if (life == LIVES - 1) {
+            net_close(&loop, &dealer);
+            net_end(&loop, zmq);
+        }
         zmq_close(router);
     }
     cr_assert_geq(received, LIVES * 5);
-    net_close(&loop, &dealer);
-    net_end(&loop, zmq);
     zmq_ctx_term(peer_zmq);
     close(reserved);
     cr_assert_eq(atomic_load(&net_bufs_live), 0);
