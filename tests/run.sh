@@ -84,7 +84,7 @@ check "layers, sizes and habits" python3 "$root/tests/lint/lint.py" "$root"
 check "the lint can fail" python3 "$root/tests/lint/selftest.py"
 check "format" "$root/tests/lint/format.sh"
 say "release: building"
-result=$("$root/tests/build.sh" release)
+result=$("$root/tests/build.sh" release) || true # it says so
 if [ -n "$others" ]; then
     # The others are built while tests run, which wait more than they compute.
     rm -f "$root/build/built"

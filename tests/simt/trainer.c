@@ -1,7 +1,8 @@
 /* Goal: a device that fails under the built-in models ends the worker with words, and gives no
- * gradient and no accuracy of a part of the test images.
+ * gradient and no accuracy of a part of the test images; without a number each rank has the device
+ * of its rank.
  * Method: a trainer on the emulated device; every launch and every product of a gradient and of an
- * evaluation fails once. */
+ * evaluation fails once.  A machine with three devices and five ranks. */
 #include "tests/simt/simt.h"
 #include "worker/trainer.h"
 
@@ -16,9 +17,10 @@ static struct gk_config *config;
 static struct gk_trainer *trainer;
 static struct gk_words words;
 
-static void open_trainer(void)
+static void open_trainer(char *backend, char *rank)
 {
-    char *argv[] = {"gkps-worker", "--model", "softmax", "--batch", "2", "--backend", "cuda", NULL};
+    char *argv[] = {"gkps-worker", "--model", "softmax", "--batch",   "2", "--backend",
+                    backend,       "--rank",  rank,      "--workers", "5", NULL};
     const struct gk_config_args args = {.program = gk_worker_program(),
                                         .argc = sizeof(argv) / sizeof(argv[0]) - 1,
                                         .argv = argv,
@@ -30,8 +32,12 @@ static void open_trainer(void)
     cr_assert(gk_config_load(&args, &config, &exit_code, &words) == GK_OK, "%s", words.text);
     options.config = config;
     cr_assert(gk_trainer_open(&options, &trainer, &exit_code, &words) == GK_OK, "%s", words.text);
-    cr_assert(gk_trainer_initialise(trainer, &words) == GK_OK, "%s", words.text);
-    cr_assert(gk_trainer_set_rank(trainer, 0, &words) == GK_OK, "%s", words.text);
+}
+
+static void close_trainer(void)
+{
+    gk_trainer_close(trainer);
+    gk_config_free(config);
 }
 
 typedef enum gk_err (*computation)(struct gk_trainer *trainer, uint64_t at,
@@ -56,11 +62,28 @@ static unsigned fail_each(computation compute, void (*fail)(int64_t after), cons
 
 Test(trainer, failures_are_said)
 {
-    open_trainer();
+    open_trainer("cuda", "0");
+    cr_assert(gk_trainer_initialise(trainer, &words) == GK_OK, "%s", words.text);
+    cr_assert(gk_trainer_set_rank(trainer, 0, &words) == GK_OK, "%s", words.text);
     cr_assert(fail_each(gk_trainer_compute, gk_simt_fail_launch, "the gradient of step 7: ") > 2);
     cr_assert(fail_each(gk_trainer_compute, gk_simt_fail_blas, "the gradient of step 7: ") > 1);
     cr_assert(fail_each(gk_trainer_evaluate, gk_simt_fail_launch, "accuracy of version 7: ") > 2);
     cr_assert(fail_each(gk_trainer_evaluate, gk_simt_fail_blas, "accuracy of version 7: ") > 1);
-    gk_trainer_close(trainer);
-    gk_config_free(config);
+    close_trainer();
+}
+
+Test(trainer, each_rank_has_a_device)
+{
+    static const struct {
+        char *backend, *rank;
+        const char *device;
+    } cases[] = {{"cuda", "0", "cuda:0"},   {"cuda", "2", "cuda:2"},   {"cuda", "4", "cuda:1"},
+                 {"cuda", "any", "cuda:0"}, {"cuda:1", "4", "cuda:1"}, {"cpu", "2", "cpu"}};
+
+    gk_simt_devices(3);
+    for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        open_trainer(cases[i].backend, cases[i].rank);
+        cr_assert_str_eq(gk_trainer_device(trainer), cases[i].device);
+        close_trainer();
+    }
 }
