@@ -258,7 +258,7 @@ static const struct gk_window_slot *find_request(const struct gk_worker *worker,
         const struct gk_window_slot *slot = &shard->pull.slots[i];
         uint64_t lo = shard->lo + (uint64_t)slot->chunk * worker->chunk_floats;
 
-        if (slot->active && (slot->req_id == header->req_id || (mixes && lo == header->lo))) {
+        if (slot->active && (gk_window_is(slot, header->req_id) || (mixes && lo == header->lo))) {
             return slot;
         }
     }
@@ -296,7 +296,10 @@ void gk_exchange_params(struct gk_worker *worker, struct gk_shard *shard, const 
         worker->stats.bad_messages++;
         return;
     }
-    (void)gk_window_answer(&shard->pull, slot->req_id, worker->now_us, &chunk);
+    /* One that was mixed in has another id. */
+    if (!gk_window_answer(&shard->pull, msg->h.req_id, worker->now_us, &chunk)) {
+        (void)gk_window_answer(&shard->pull, slot->req_id, worker->now_us, &chunk);
+    }
     account_params(worker);
     action = gk_worker_emit(worker, GK_WORKER_INSTALL);
     action->step = worker->target;

@@ -4,9 +4,13 @@
 #include "common/bits.h"
 #include "common/limits.h"
 
+static const uint64_t NUMBER = (UINT64_C(1) << GK_WINDOW_TRY_SHIFT) - 1;
+
+_Static_assert((uint64_t)GK_WINDOW_TRIES_MAX << GK_WINDOW_TRY_SHIFT == 0, "a try is in the id");
+
 void gk_window_stop(struct gk_window *window)
 {
-    struct gk_window kept = {.answer_us = window->answer_us, .copied = window->copied};
+    struct gk_window kept = {.answer_us = window->answer_us};
 
     *window = kept;
 }
@@ -35,6 +39,17 @@ static uint64_t first_backoff_us(const struct gk_window *window)
                       gk_min_u64(2 * window->answer_us, GK_RETRY_BULK_US_MAX));
 }
 
+/* The id of the try that is made now. */
+static uint64_t try_now(struct gk_window_slot *slot, uint64_t now_us)
+{
+    uint64_t number = gk_min_u64(slot->tries, GK_WINDOW_TRIES_MAX - 1);
+
+    slot->tries++;
+    slot->tried_us[number] = now_us;
+    slot->retry_us = now_us + slot->backoff_us;
+    return slot->req_id | number << GK_WINDOW_TRY_SHIFT;
+}
+
 bool gk_window_send(struct gk_window *window, uint64_t now_us, uint64_t *req_ids,
                     uint32_t *ret_chunk, uint64_t *ret_req_id, bool *ret_again)
 {
@@ -44,10 +59,8 @@ bool gk_window_send(struct gk_window *window, uint64_t now_us, uint64_t *req_ids
         slot = &window->slots[i];
         if (slot->active && slot->retry_us <= now_us) {
             slot->backoff_us = gk_min_u64(2 * slot->backoff_us, GK_RETRY_BULK_US_MAX);
-            slot->tried_us = now_us;
-            slot->retry_us = now_us + slot->backoff_us;
             *ret_chunk = slot->chunk;
-            *ret_req_id = slot->req_id;
+            *ret_req_id = try_now(slot, now_us);
             *ret_again = true;
             return true;
         }
@@ -59,27 +72,24 @@ bool gk_window_send(struct gk_window *window, uint64_t now_us, uint64_t *req_ids
     if (!slot) {
         return false;
     }
-    slot->active = true;
-    slot->chunk = window->next++;
-    slot->req_id = ++*req_ids;
-    slot->sent_us = slot->tried_us = now_us;
-    slot->backoff_us = first_backoff_us(window);
-    slot->retry_us = now_us + slot->backoff_us;
+    *slot = (struct gk_window_slot){
+        .active = true,
+        .chunk = window->next++,
+        .req_id = ++*req_ids & NUMBER,
+        .backoff_us = first_backoff_us(window),
+    };
     *ret_chunk = slot->chunk;
-    *ret_req_id = slot->req_id;
+    *ret_req_id = try_now(slot, now_us);
     *ret_again = false;
     return true;
 }
 
-/* Of a request that was sent again nobody knows which copy was answered (Karn and Partridge 1987):
- * the last one, as where messages are lost, or the first, where a copy was answered too. */
-static void learn(struct gk_window *window, const struct gk_window_slot *slot, uint64_t now_us)
+static void learn(struct gk_window *window, uint64_t tried_us, uint64_t now_us)
 {
-    uint64_t took_us = now_us - gk_min_u64(now_us, window->copied ? slot->sent_us : slot->tried_us);
+    uint64_t took_us = now_us - gk_min_u64(now_us, tried_us);
     bool longer = window->answer_us > 0 && took_us > window->answer_us;
 
     window->answer_us = longer ? (window->answer_us + took_us) / 2 : took_us;
-    window->copied = window->copied && took_us > GK_RETRY_BULK_US_MIN;
 }
 
 static void push_back(struct gk_window *window, uint64_t now_us)
@@ -93,7 +103,6 @@ static void push_back(struct gk_window *window, uint64_t now_us)
 
 void gk_window_heard(struct gk_window *window, uint64_t now_us)
 {
-    window->copied = true;
     push_back(window, now_us);
 }
 
@@ -105,10 +114,10 @@ bool gk_window_answer(struct gk_window *window, uint64_t req_id, uint64_t now_us
     for (uint32_t i = 0; i < window->limit; i++) {
         struct gk_window_slot *slot = &window->slots[i];
 
-        if (slot->active && slot->req_id == req_id) {
+        if (slot->active && gk_window_is(slot, req_id)) {
             *ret_chunk = slot->chunk;
             slot->active = false;
-            learn(window, slot, now_us);
+            learn(window, slot->tried_us[req_id >> GK_WINDOW_TRY_SHIFT], now_us);
             window->done++;
             found = true;
         }
@@ -119,10 +128,15 @@ bool gk_window_answer(struct gk_window *window, uint64_t req_id, uint64_t now_us
     return found;
 }
 
+bool gk_window_is(const struct gk_window_slot *slot, uint64_t req_id)
+{
+    return slot->req_id == (req_id & NUMBER) && req_id >> GK_WINDOW_TRY_SHIFT < slot->tries;
+}
+
 bool gk_window_holds(const struct gk_window *window, uint64_t req_id)
 {
     for (uint32_t i = 0; i < window->limit; i++) {
-        if (window->slots[i].active && window->slots[i].req_id == req_id) {
+        if (window->slots[i].active && gk_window_is(&window->slots[i], req_id)) {
             return true;
         }
     }
@@ -132,7 +146,6 @@ bool gk_window_holds(const struct gk_window *window, uint64_t req_id)
 void gk_window_resend(struct gk_window *window, uint64_t now_us)
 {
     for (uint32_t i = 0; i < window->limit; i++) {
-        window->slots[i].sent_us = window->slots[i].tried_us = now_us;
         window->slots[i].retry_us = now_us;
         window->slots[i].backoff_us = GK_RETRY_BULK_US_MIN / 2;
     }

@@ -2,8 +2,10 @@
  * through one.
  *
  * Chunks 0 .. next-1 have been sent; those not answered yet sit in the slots with the time of their
- * next try.  A retry keeps its request id, so that the answer to any copy ends it, and an answer
- * without a slot is a duplicate. */
+ * next try.  The id of a retry is that of its request but for the highest bits, which number the
+ * tries: the answer to any copy ends the request, and tells how long the link takes, because nobody
+ * has to guess which copy was answered (as RFC 7323 does for TCP; Karn and Partridge 1987 tell
+ * why). An answer without a slot is a duplicate. */
 #ifndef GK_WORKER_CORE_WINDOW_H
 #define GK_WORKER_CORE_WINDOW_H
 
@@ -14,12 +16,17 @@
 
 _Static_assert(GK_PUSH_WINDOW <= GK_PULL_WINDOW, "one kind of window serves both");
 
+enum {
+    GK_WINDOW_TRIES_MAX = 8, /* that have a number of their own; later ones share the last */
+    GK_WINDOW_TRY_SHIFT = 61,
+};
+
 struct gk_window_slot {
     bool active;
     uint32_t chunk;
-    uint64_t req_id;
-    uint64_t sent_us;  /* the first time, or the last that all were due */
-    uint64_t tried_us; /* the last time */
+    uint32_t tries;
+    uint64_t req_id; /* of the first try */
+    uint64_t tried_us[GK_WINDOW_TRIES_MAX];
     uint64_t retry_us;
     uint64_t backoff_us;
 };
@@ -32,7 +39,6 @@ struct gk_window {
     /* How long an answer takes, kept from one use to the next; 0: none has come.  That of the last
      * one, or half way to it where it was longer, because one that was lost tells too much. */
     uint64_t answer_us;
-    bool copied; /* a copy was answered beside its request: nothing was lost, the link is slow */
     struct gk_window_slot slots[GK_PULL_WINDOW];
 };
 
@@ -55,6 +61,9 @@ bool gk_window_answer(struct gk_window *window, uint64_t req_id, uint64_t now_us
 /* An answer to a copy, which ends nothing: the retries move back all the same, because the shard,
  * or the link, is busy with what was asked before. */
 void gk_window_heard(struct gk_window *window, uint64_t now_us);
+
+/* Whether that is the id of one of the slot's tries. */
+bool gk_window_is(const struct gk_window_slot *slot, uint64_t req_id);
 
 /* True when that request is outstanding. */
 bool gk_window_holds(const struct gk_window *window, uint64_t req_id);
