@@ -17,9 +17,13 @@ esac
 
 # shellcheck disable=SC2086
 install_packages $GK_BUILD_PACKAGES
-say "building in $root/build/release"
+say "building in $root/build/release, which takes a minute or two the first time"
 cmake --preset release -S "$root" -DGK_TESTS=OFF >/dev/null
-cmake --build "$root/build/release" >/dev/null || cmake --build "$root/build/release"
+if [ -t 1 ]; then
+    cmake --build "$root/build/release"
+else
+    cmake --build "$root/build/release" >/dev/null || cmake --build "$root/build/release"
+fi
 say "training: gkps run $*"
 summary="$root/build/quickstart.json"
 "$root/build/release/bin/gkps" run --servers 2 --workers 4 --model fnn3 --data digits --compressor gaussk --density 0.01 \

@@ -137,14 +137,15 @@ void gk_launch_command_opened(struct gk_launch *launch)
         return;
     }
     if (any_opened(launch)) {
-        gk_launch_say(launch, GK_LOG_ERROR, "RUN-WORKER-MISSING",
-                      "worker %u ended with code 0 and never opened gkps, but others did: they "
-                      "would wait for rank %u; the run ends",
-                      child->index, child->index);
+        gk_launch_say(
+            launch, GK_LOG_ERROR, "RUN-WORKER-MISSING",
+            "worker %u ended with code 0 and never started with gkps, but others did: they "
+            "would wait for rank %u; the run ends",
+            child->index, child->index);
         gk_launch_drain(launch, GK_EXIT_PEER);
     } else if (gk_launch_workers_ended(launch)) {
-        gk_launch_say(launch, GK_LOG_ERROR, "RUN-NEVER-OPENED",
-                      "the program never opened gkps: %u of %u copies ended with code 0, and "
+        gk_launch_say(launch, GK_LOG_ERROR, "RUN-NEVER-STARTED",
+                      "the program never started with gkps: %u of %u copies ended with code 0, and "
                       "nothing was trained",
                       launch->tally->workers_count, launch->tally->workers_count);
         gk_launch_drain(launch, GK_EXIT_DATA);

@@ -32,7 +32,7 @@ def of_job(job):
 def environments(*options, workers=2, **more):
     with tempfile.TemporaryDirectory() as folder:
         code, out, err = run("--servers", 2, "--workers", workers, *options, (sys.executable, "-c", SHOW, folder + "/"), **more)
-        expect(code == 65 and "the program never opened gkps" in err, f"{code}\n{out}\n{err}")
+        expect(code == 65 and "the program never started with gkps" in err, f"{code}\n{out}\n{err}")
         found = []
         for rank in range(workers):
             with open(os.path.join(folder, str(rank)), encoding="utf-8") as file:
@@ -114,7 +114,7 @@ def test_a_command_that_cannot_run():
 
 def test_a_rank_that_others_miss_is_named():
     tells = "echo '{\"event\":\"progress\",\"step\":1,\"loss\":1}' >&3"
-    for script, code, words in ((f"[ $RANK = 1 ] || {{ {tells}; sleep 60; }}", 69, "worker 1 ended with code 0 and never opened gkps"),
+    for script, code, words in ((f"[ $RANK = 1 ] || {{ {tells}; sleep 60; }}", 69, "worker 1 ended with code 0 and never started with gkps"),
                                 (f"{tells}; [ $RANK = 1 ] || sleep 60", 69, "worker 1 ended with code 0 but had not left.*gkps_leave"),
                                 ("[ $RANK = 1 ] && kill -SEGV $$; sleep 60", 70, "worker 1 was killed by SIGSEGV"),
                                 ("[ $RANK = 1 ] && exit 42; sleep 60", 42, "worker 1 ended with code 42; the run ends")):
