@@ -109,13 +109,13 @@ def carried_once():
         for daemon, words in ((workers[1], "WORKER-SHARD-GONE|no answer"), (workers[0], "silent"), (server, "WARN .*rank 1")):
             expect(not re.search(words, daemon.text()), f"called dead:\n{daemon.text()}")
         # The first answer is asked for again and again before anybody knows how slow the link is.
-        return link.passed[1] <= needed + 5 * PARAMS_BYTES
+        return link.passed[1] <= needed + 4 * PARAMS_BYTES
 
 
 def test_slow_link():
     """Nobody is called dead, no connection is given up, and the link carries each chunk about once.  A busy processor makes the
     link slower and slower, and then copies are right: but not each time.  unit_worker_window has all speeds, in virtual time."""
-    expect(any(carried_once() for _ in range(3)), "three times too many copies went over the link")
+    expect(any(carried_once() for _ in range(3)), "too many copies went over the link, each of three times")
 
 
 def version_of(server):

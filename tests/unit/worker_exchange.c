@@ -3,6 +3,8 @@
  * Method: one core against toy servers; answers are bent, doubled and held back one at a time. */
 #include "worker_toy.h"
 
+#include "worker/core/window.h"
+
 #include <criterion/criterion.h>
 
 #define SECOND UINT64_C(1000000)
@@ -127,6 +129,9 @@ static void bend(struct gk_msg *msg, uint32_t how)
         gk_buf_unref(msg->frame[0]);
         msg->frame[0] = gk_buf_new(msg->h.count * sizeof(float));
         break;
+    case 6: /* a copy that was not made */
+        msg->h.req_id |= UINT64_C(1) << GK_WINDOW_TRY_SHIFT;
+        break;
     default:
         cr_assert(false);
     }
@@ -134,7 +139,7 @@ static void bend(struct gk_msg *msg, uint32_t how)
 
 Test(exchange, only_what_was_asked_for_is_installed)
 {
-    for (uint32_t how = 0; how < 6; how++) {
+    for (uint32_t how = 0; how < 7; how++) {
         struct rig rig;
         struct toy toy;
 

@@ -258,7 +258,8 @@ static const struct gk_window_slot *find_request(const struct gk_worker *worker,
         const struct gk_window_slot *slot = &shard->pull.slots[i];
         uint64_t lo = shard->lo + (uint64_t)slot->chunk * worker->chunk_floats;
 
-        if (slot->active && (gk_window_is(slot, header->req_id) || (mixes && lo == header->lo))) {
+        if (gk_window_slot_has(slot, header->req_id) ||
+            (mixes && slot->active && lo == header->lo)) {
             return slot;
         }
     }
@@ -280,7 +281,7 @@ void gk_exchange_params(struct gk_worker *worker, struct gk_shard *shard, const 
     const struct gk_window_slot *slot = find_request(worker, shard, &msg->h);
     struct gk_worker_action *action;
     uint32_t chunk;
-    uint64_t lo, hi;
+    uint64_t lo, hi, req_id;
 
     if (worker->phase != GK_PHASE_EXCHANGING || !slot) {
         worker->stats.duplicates++;
@@ -296,10 +297,9 @@ void gk_exchange_params(struct gk_worker *worker, struct gk_shard *shard, const 
         worker->stats.bad_messages++;
         return;
     }
-    /* One that was mixed in has another id. */
-    if (!gk_window_answer(&shard->pull, msg->h.req_id, worker->now_us, &chunk)) {
-        (void)gk_window_answer(&shard->pull, slot->req_id, worker->now_us, &chunk);
-    }
+    /* What was mixed in has another id. */
+    req_id = gk_window_slot_has(slot, msg->h.req_id) ? msg->h.req_id : slot->req_id;
+    (void)gk_window_answer(&shard->pull, req_id, worker->now_us, &chunk);
     account_params(worker);
     action = gk_worker_emit(worker, GK_WORKER_INSTALL);
     action->step = worker->target;

@@ -4,9 +4,18 @@
 #include "common/bits.h"
 #include "common/limits.h"
 
-static const uint64_t NUMBER = (UINT64_C(1) << GK_WINDOW_TRY_SHIFT) - 1;
+_Static_assert((uint64_t)GK_WINDOW_TRIES_MAX << GK_WINDOW_TRY_SHIFT == 0, "no room in an id");
 
-_Static_assert((uint64_t)GK_WINDOW_TRIES_MAX << GK_WINDOW_TRY_SHIFT == 0, "a try is in the id");
+/* The number of the try that an id belongs to, and the id of the first one. */
+static uint32_t try_of(uint64_t req_id)
+{
+    return (uint32_t)(req_id >> GK_WINDOW_TRY_SHIFT);
+}
+
+static uint64_t first_id(uint64_t req_id)
+{
+    return req_id & ((UINT64_C(1) << GK_WINDOW_TRY_SHIFT) - 1);
+}
 
 void gk_window_stop(struct gk_window *window)
 {
@@ -72,12 +81,14 @@ bool gk_window_send(struct gk_window *window, uint64_t now_us, uint64_t *req_ids
     if (!slot) {
         return false;
     }
+    ++*req_ids;
     *slot = (struct gk_window_slot){
         .active = true,
-        .chunk = window->next++,
-        .req_id = ++*req_ids & NUMBER,
+        .chunk = window->next,
+        .req_id = first_id(*req_ids),
         .backoff_us = first_backoff_us(window),
     };
+    window->next++;
     *ret_chunk = slot->chunk;
     *ret_req_id = try_now(slot, now_us);
     *ret_again = false;
@@ -92,7 +103,7 @@ static void learn(struct gk_window *window, uint64_t tried_us, uint64_t now_us)
     window->answer_us = longer ? (window->answer_us + took_us) / 2 : took_us;
 }
 
-static void push_back(struct gk_window *window, uint64_t now_us)
+void gk_window_heard(struct gk_window *window, uint64_t now_us)
 {
     for (uint32_t i = 0; i < window->limit; i++) {
         struct gk_window_slot *slot = &window->slots[i];
@@ -101,9 +112,9 @@ static void push_back(struct gk_window *window, uint64_t now_us)
     }
 }
 
-void gk_window_heard(struct gk_window *window, uint64_t now_us)
+bool gk_window_slot_has(const struct gk_window_slot *slot, uint64_t req_id)
 {
-    push_back(window, now_us);
+    return slot->active && slot->req_id == first_id(req_id) && try_of(req_id) < slot->tries;
 }
 
 bool gk_window_answer(struct gk_window *window, uint64_t req_id, uint64_t now_us,
@@ -114,29 +125,22 @@ bool gk_window_answer(struct gk_window *window, uint64_t req_id, uint64_t now_us
     for (uint32_t i = 0; i < window->limit; i++) {
         struct gk_window_slot *slot = &window->slots[i];
 
-        if (slot->active && gk_window_is(slot, req_id)) {
+        if (gk_window_slot_has(slot, req_id)) {
             *ret_chunk = slot->chunk;
             slot->active = false;
-            learn(window, slot->tried_us[req_id >> GK_WINDOW_TRY_SHIFT], now_us);
+            learn(window, slot->tried_us[try_of(req_id)], now_us);
             window->done++;
             found = true;
         }
     }
-    if (found) {
-        push_back(window, now_us);
-    }
+    gk_window_heard(window, now_us);
     return found;
-}
-
-bool gk_window_is(const struct gk_window_slot *slot, uint64_t req_id)
-{
-    return slot->req_id == (req_id & NUMBER) && req_id >> GK_WINDOW_TRY_SHIFT < slot->tries;
 }
 
 bool gk_window_holds(const struct gk_window *window, uint64_t req_id)
 {
     for (uint32_t i = 0; i < window->limit; i++) {
-        if (window->slots[i].active && gk_window_is(&window->slots[i], req_id)) {
+        if (gk_window_slot_has(&window->slots[i], req_id)) {
             return true;
         }
     }
@@ -146,8 +150,13 @@ bool gk_window_holds(const struct gk_window *window, uint64_t req_id)
 void gk_window_resend(struct gk_window *window, uint64_t now_us)
 {
     for (uint32_t i = 0; i < window->limit; i++) {
-        window->slots[i].retry_us = now_us;
-        window->slots[i].backoff_us = GK_RETRY_BULK_US_MIN / 2;
+        struct gk_window_slot *slot = &window->slots[i];
+
+        slot->retry_us = now_us;
+        slot->backoff_us = GK_RETRY_BULK_US_MIN / 2;
+        for (uint32_t number = 0; number < GK_WINDOW_TRIES_MAX; number++) {
+            slot->tried_us[number] = now_us; /* the time without a connection tells nothing */
+        }
     }
 }
 

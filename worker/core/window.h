@@ -5,7 +5,7 @@
  * next try.  The id of a retry is that of its request but for the highest bits, which number the
  * tries: the answer to any copy ends the request, and tells how long the link takes, because nobody
  * has to guess which copy was answered (as RFC 7323 does for TCP; Karn and Partridge 1987 tell
- * why). An answer without a slot is a duplicate. */
+ * why).  An answer without a slot is a duplicate. */
 #ifndef GK_WORKER_CORE_WINDOW_H
 #define GK_WORKER_CORE_WINDOW_H
 
@@ -53,17 +53,17 @@ void gk_window_stop(struct gk_window *window);
 bool gk_window_send(struct gk_window *window, uint64_t now_us, uint64_t *req_ids,
                     uint32_t *ret_chunk, uint64_t *ret_req_id, bool *ret_again);
 
-/* An answer: true, with the chunk, when it ends a request.  The others' retries move back: the
- * shard is at work. */
+/* An answer: true, with the chunk, when it ends a request.  The retries of what is outstanding move
+ * back, also behind an answer to a copy, which ends nothing: the shard, or the link, is busy with
+ * what was asked before. */
 bool gk_window_answer(struct gk_window *window, uint64_t req_id, uint64_t now_us,
                       uint32_t *ret_chunk);
 
-/* An answer to a copy, which ends nothing: the retries move back all the same, because the shard,
- * or the link, is busy with what was asked before. */
+/* An answer to something else that was asked before: the retries move back all the same. */
 void gk_window_heard(struct gk_window *window, uint64_t now_us);
 
-/* Whether that is the id of one of the slot's tries. */
-bool gk_window_is(const struct gk_window_slot *slot, uint64_t req_id);
+/* Whether the slot is outstanding and made a try with that id. */
+bool gk_window_slot_has(const struct gk_window_slot *slot, uint64_t req_id);
 
 /* True when that request is outstanding. */
 bool gk_window_holds(const struct gk_window *window, uint64_t req_id);
