@@ -309,6 +309,8 @@ static void refuse(struct hello *hello, uint64_t route, enum gk_code code)
     struct gk_server_action *action = gk_server_emit(server, GK_SERVER_SEND);
     uint32_t rank = h->rank < server->config.workers ? h->rank : GK_RANK_ANY;
     uint32_t judged = code == GK_CODE_STALE_LIFE ? hello->rank : rank; /* or the one assigned */
+    bool known = judged < server->config.workers &&
+                 !(code == GK_CODE_HELD && server->live.members[judged].change.hello);
 
     action->route = route;
     action->msg.h = (struct gk_header){
@@ -317,8 +319,7 @@ static void refuse(struct hello *hello, uint64_t route, enum gk_code code)
         .epoch = server->image->epoch,
         .rank = rank,
         .shard = server->config.shard,
-        .incarnation =
-            judged < server->config.workers ? server->image->rows[judged].incarnation : 0,
+        .incarnation = known ? server->image->rows[judged].incarnation : 0,
         .code = code,
         .flags = hello->retryable ? GK_FLAG_RETRYABLE : 0,
     };

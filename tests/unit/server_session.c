@@ -220,6 +220,28 @@ Test(server_session, takeover_and_signs_of_life)
     rig_free(rig);
 }
 
+/* Whoever is refused can tell a holder from a life that may have died while it was written down. */
+Test(server_session, held_by_a_life_that_is_being_written)
+{
+    struct rig *rig = rig_running(2);
+    struct gk_msg msg = rig_hello_msg(rig, 1, 2);
+
+    rig_hello(rig, 1, 3);
+    cr_code(rig, GK_CODE_HELD);
+    cr_assert_eq(rig_last(rig)->msg.h.incarnation, 1);
+    rig->held = 1u << GK_SERVER_WRITE;
+    msg.body.hello.takeover = true;
+    rig_say_hello(rig, 1, 2, &msg);
+    rig_hello(rig, 1, 3);
+    cr_code(rig, GK_CODE_HELD);
+    cr_assert_eq(rig_last(rig)->msg.h.incarnation, 0);
+    rig_release(rig);
+    rig_hello(rig, 1, 3);
+    cr_code(rig, GK_CODE_HELD);
+    cr_assert_eq(rig_last(rig)->msg.h.incarnation, 2);
+    rig_free(rig);
+}
+
 Test(server_session, a_life_is_written_before_it_is_welcomed)
 {
     struct rig *rig = rig_new(2, 1, 0);

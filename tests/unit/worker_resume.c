@@ -180,6 +180,48 @@ Test(resume, no_takeover_of_another_rank)
     }
 }
 
+/* Lives that never joined have raised this one's number above that of the process which holds its
+ * rank now.  That it is no former life shows in time, unless the shard has yet to write down who
+ * it is. */
+Test(resume, a_living_holder_is_another_process)
+{
+    for (uint32_t known = 0; known < 2; known++) {
+        struct rig rig;
+        struct toy toy;
+        struct rig_options options = two;
+        struct gk_worker_slot slot;
+        uint64_t start_us, until_us;
+        uint32_t rank = 1;
+
+        options.rank = GK_RANK_ANY;
+        open_at(&rig, &toy, options, 5);
+        slot = slot_of_5(&rig);
+        resume(&rig, &slot);
+        start(&rig);
+        toy.shards[0].rank_incarnation = known ? 3 : 0;
+        start_us = rig.now_us;
+        until_us = start_us + 30 * SECOND;
+        while (rank != GK_RANK_ANY && rig.now_us < until_us) {
+            for (uint32_t i = 0; i < rig.sent_count; i++) {
+                if (rig.sent[i].shard == 0 && rig.sent[i].msg.h.kind == GK_KIND_HELLO) {
+                    rank = rig.sent[i].msg.h.rank;
+                    toy_refuse(&toy, &toy.shards[0], &rig.sent[i].msg.h, GK_CODE_HELD, true);
+                }
+            }
+            rig_forget_sent(&rig);
+            toy_deliver(&toy);
+            if (rig.sent_count == 0) {
+                rig_tick(&rig);
+            }
+        }
+        cr_assert_eq(rank == GK_RANK_ANY, known == 1);
+        cr_assert_eq(rig_said(&rig, "WORKER-LOST", "rank 1 belongs to another process"), known);
+        cr_assert(!known ||
+                  (rig.now_us - start_us > 6 * SECOND && rig.now_us - start_us < 9 * SECOND));
+        close_both(&rig, &toy);
+    }
+}
+
 /* The shards are at 4 (its disk lagged) and 6: one gets both pushes, the other none. */
 Test(resume, pushes_come_again)
 {

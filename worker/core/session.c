@@ -324,11 +324,15 @@ void gk_session_welcome(struct gk_worker *worker, struct gk_shard *shard, const 
 }
 
 /* Shard 0 has given our rank to another life while we were away, before we had joined: it may have
- * another one for us.  A slot is kept as long as the holder may be our own former life. */
+ * another one for us.  A slot is kept as long as the holder may be our own former life: that one
+ * has a lower number, has been silent since this life began, and may still be on its way to the
+ * shard's disk (incarnation 0). */
 static bool loses_rank(const struct gk_worker *worker, const struct gk_shard *shard,
                        const struct gk_header *header)
 {
-    bool others = !worker->resumes || header->incarnation >= worker->born_incarnation;
+    uint64_t alive_us = (uint64_t)GK_HELD_PINGS * GK_PING_US;
+    bool heard = header->incarnation > 0 && worker->now_us - shard->since_us > 2 * alive_us;
+    bool others = !worker->resumes || heard || header->incarnation >= worker->born_incarnation;
 
     return shard->index == 0 && worker->config->rank == GK_RANK_ANY &&
            worker->rank != GK_RANK_ANY && !worker->all_welcomed && others &&
