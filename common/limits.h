@@ -36,7 +36,7 @@ enum {
     GK_PARTITION_ALIGN = 16, /* shard bounds are multiples of it; d >= 16 S */
 
     GK_PING_US = 1000 * 1000,
-    GK_HELD_PINGS = 3,             /* a rank heard within so many pings is alive */
+    GK_HELD_US = 3 * GK_PING_US,   /* a rank heard within three pings is alive */
     GK_PAUSE_US = 3 * 1000 * 1000, /* a longer gap between two events was our own (pause.h) */
     GK_RETRY_US_MIN = 50 * 1000,
     GK_RETRY_US_MAX = 2 * 1000 * 1000,

@@ -33,7 +33,7 @@ static json_t *waits_for(const struct gk_ping *ping, uint64_t version)
 /* "silent": it came, and was not heard for three pings. */
 static const char *rank_state(const struct gk_server_facts *facts, const struct gk_rank_view *view)
 {
-    bool silent = facts->now_us - view->heard_us > (uint64_t)GK_HELD_PINGS * GK_PING_US;
+    bool silent = facts->now_us - view->heard_us > GK_HELD_US;
 
     if (view->left) {
         return "left";

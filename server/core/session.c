@@ -20,8 +20,7 @@ bool gk_server_silent(const struct gk_server *server, uint32_t rank)
 {
     const struct gk_member *member = &server->live.members[rank];
 
-    return !member->heard ||
-           server->now_us - member->heard_us > (uint64_t)GK_HELD_PINGS * GK_PING_US;
+    return !member->heard || server->now_us - member->heard_us > GK_HELD_US;
 }
 
 static enum gk_code check_protocol(struct hello *hello)
@@ -140,11 +139,10 @@ static enum gk_code check_spec(struct hello *hello)
 static bool vacant(const struct gk_server *server, uint32_t rank)
 {
     const struct gk_member *member = &server->live.members[rank];
-    uint64_t alive_us = (uint64_t)GK_HELD_PINGS * GK_PING_US;
-    bool wanted = member->wanted && server->now_us - member->wanted_us <= alive_us;
+    bool wanted = member->wanted && server->now_us - member->wanted_us <= GK_HELD_US;
 
     return gk_server_silent(server, rank) && !wanted &&
-           (member->heard || server->now_us - server->live.started_us > alive_us);
+           (member->heard || server->now_us - server->live.started_us > GK_HELD_US);
 }
 
 /* RANK_ANY: the same life gets the same rank again; else the lowest that nobody has had, else the
@@ -223,8 +221,7 @@ static bool yields(const struct gk_server *server, struct gk_member *holder,
                    const struct gk_hello *body)
 {
     struct gk_rival *rival = &holder->rival;
-    uint64_t alive_us = (uint64_t)GK_HELD_PINGS * GK_PING_US;
-    bool gone = rival->hello.life_nonce == 0 || server->now_us - rival->heard_us > alive_us;
+    bool gone = rival->hello.life_nonce == 0 || server->now_us - rival->heard_us > GK_HELD_US;
 
     if (holder->engaged || !outranks(body, &holder->hello)) {
         return false;
@@ -237,7 +234,7 @@ static bool yields(const struct gk_server *server, struct gk_member *holder,
     }
     rival->hello = *body;
     rival->heard_us = server->now_us;
-    return server->now_us - rival->since_us > alive_us;
+    return server->now_us - rival->since_us > GK_HELD_US;
 }
 
 static enum gk_code check_holder(struct hello *hello)

@@ -61,7 +61,7 @@ Test(server_rivals, older_life_is_not_told_to_wait)
     struct rig *rig = rig_running(2);
 
     rig_pull(rig, 1, 1);
-    rig_tick(rig, GK_HELD_PINGS * GK_PING_US + 1);
+    rig_tick(rig, GK_HELD_US + 1);
     rig_hello(rig, 1, 2);
     cr_kind(rig, GK_KIND_WELCOME);
     rig_hello(rig, 1, 1);
@@ -87,7 +87,7 @@ Test(server_rivals, a_restart_gives_no_rank_away)
     rig_restart(rig);
     hello_any(rig, 2);
     cr_code(rig, GK_CODE_HELD);
-    rig_tick(rig, GK_HELD_PINGS * GK_PING_US);
+    rig_tick(rig, GK_HELD_US);
     rig_hello(rig, 0, 1);
     hello_any(rig, 2);
     cr_code(rig, GK_CODE_HELD);
@@ -104,7 +104,7 @@ Test(server_rivals, a_wanted_rank_is_not_given_away)
     struct rig *rig = rig_running(2);
 
     rig_pull(rig, 1, 1);
-    rig_tick(rig, GK_HELD_PINGS * GK_PING_US);
+    rig_tick(rig, GK_HELD_US);
     rig_ping(rig, 0, 1);
     rig_hello(rig, 1, 2);
     cr_code(rig, GK_CODE_HELD);
@@ -121,7 +121,7 @@ Test(server_rivals, any_rank_learns_the_incarnation)
 {
     struct rig *rig = rig_running(2);
 
-    rig_tick(rig, GK_HELD_PINGS * GK_PING_US + 1);
+    rig_tick(rig, GK_HELD_US + 1);
     rig_ping(rig, 0, 1);
     hello_any(rig, 1);
     cr_code(rig, GK_CODE_STALE_LIFE);

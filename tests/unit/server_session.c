@@ -185,7 +185,7 @@ Test(server_session, newer_life_fences_the_older)
     struct gk_msg msg;
     uint64_t old = rig->session[1];
 
-    rig_tick(rig, GK_HELD_PINGS * GK_PING_US); /* the holder is still alive on the very edge */
+    rig_tick(rig, GK_HELD_US); /* the holder is still alive on the very edge */
     rig_hello(rig, 1, 2);
     cr_code(rig, GK_CODE_HELD);
     rig->now_us++;

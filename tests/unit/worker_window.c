@@ -389,7 +389,7 @@ Test(window, stopped_window_is_idle)
     gk_window_stop(&model.window);
     cr_assert(!gk_window_active(&model.window) && !gk_window_complete(&model.window));
     cr_assert(!gk_window_holds(&model.window, model.req_ids));
-    cr_assert(!gk_window_answer(&model.window, 101, 0, &chunk));
+    cr_assert(!gk_window_answer(&model.window, model.req_ids, 0, &chunk));
     cr_assert(!gk_window_send(&model.window, 1u << 30, &model.req_ids, &chunk, &req_id, &again));
     gk_window_resend(&model.window, 0);
     cr_assert_eq(gk_window_due_us(&model.window, 0), UINT64_MAX);

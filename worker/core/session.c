@@ -330,8 +330,7 @@ void gk_session_welcome(struct gk_worker *worker, struct gk_shard *shard, const 
 static bool loses_rank(const struct gk_worker *worker, const struct gk_shard *shard,
                        const struct gk_header *header)
 {
-    uint64_t alive_us = (uint64_t)GK_HELD_PINGS * GK_PING_US;
-    bool heard = header->incarnation > 0 && worker->now_us - shard->since_us > 2 * alive_us;
+    bool heard = header->incarnation > 0 && worker->now_us - shard->since_us > 2 * GK_HELD_US;
     bool others = !worker->resumes || heard || header->incarnation >= worker->born_incarnation;
 
     return shard->index == 0 && worker->config->rank == GK_RANK_ANY &&

@@ -32,8 +32,7 @@ static double quiet_s(const struct gk_worker *worker, const struct gk_shard *sha
 
 static bool missing(const struct gk_worker *worker, const struct gk_shard *shard)
 {
-    return shard->state == GK_SESSION_DOWN ||
-           quiet_s(worker, shard) > 1e-6 * GK_HELD_PINGS * GK_PING_US;
+    return shard->state == GK_SESSION_DOWN || quiet_s(worker, shard) > 1e-6 * GK_HELD_US;
 }
 
 /* Why a shard has not answered yet. */
